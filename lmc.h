@@ -5,11 +5,10 @@
  *   Packs bf16, fp16, fp32, ... tensors and whole checkpoints, bit for bit: bf16 weights to about
  *   2/3 of their size, fp32 weights to about 5/6, and checkpoints that follow each other to what
  *   has changed. Every block is checked (CRC-32C) and decodes alone, so any tensor or slice can be
- *   read without the rest. Lossy coding is there for moments of optimizers (and other tensors),
- *   only where a caller asks for it: a fourth or an eighth of the size, with a known error.
- *   It writes and reads LMC files of format 1.0 (of the drafts v0.5.0 reads
- *   0.4, older versions those before). spec/lmc-format.md describes it; "spec 8.2" and "R8-2" in
- *   comments are a section and a rule of that, spec/hash.md and others pages beside it.
+ *   read without the rest. Moments of optimizers can be coded lossy, only where a caller asks for
+ *   it: a fourth or an eighth of the size, with a known error.
+ *   It writes and reads LMC files of format 1.0. spec/lmc-format.md describes it: "spec 8.2" and
+ *   "R8-2" in comments are a section and a rule of that.
  *
  * SYNOPSIS
  *   In one C or C++ file of your program:
@@ -19,6 +18,15 @@
  *
  *   and everywhere else just #include "lmc.h". No build flags, no dependency but the C library.
  *   Those who only read may take include/lmc_read.h or include/lmc_decode.h in its place.
+ *
+ *   Five functions are enough for most programs:
+ *
+ *       lmc_compress             a buffer; lmc_compress_file: a file
+ *       lmc_decompress           the same back; lmc_decompress_file
+ *       lmc_writer_add_arrays    arrays to a snapshot, between lmc_writer_open, lmc_writer_finish
+ *       lmc_reader_read_tensor   a tensor, or a part of it, after lmc_reader_open and
+ *                                lmc_reader_find_tensor
+ *       lmc_snapshot_restore     all files of a snapshot
  *
  * CONTRACT
  *   Layers   1 block codec:   buffers in, buffers out; no allocation, no threads.
@@ -40,10 +48,8 @@
  *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB, if compiled with optimisation (-O1 or more, -Os); sparse deltas of
- *            elements of 8 bytes take up to 64 KiB. Without it, functions
- *            with many vectors take up to 1 MiB. Reading through a chain of readers takes 1 KiB
- *            more for each link.
+ *   Stack    Below 32 KiB if compiled with optimisation, 64 KiB for sparse deltas of elements of 8
+ *            bytes; else up to 1 MiB. A chain of readers takes 1 KiB more for each link.
  *
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
@@ -52,10 +58,11 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
  *              split_join count map partition merge flatten strip split_root join_root classes
  *              group ungroup patch changes grids tiers dispatch
- *   codec      dtypes half tree workspace cost block_header huffman lengths plan sample put_gaps
- *              put_list plan_planes put_planes plan_delta put_delta put_block get_gaps get_list
- *              get_planes get_sparse get_delta quant_params put_quantised get_quantised get_block
- *   quantise   quantizer clusters fit_sample fit_scales fit_error fit_table fit_grid fit
+ *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
+ *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
+ *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
+ *              get_block
+ *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
@@ -77,14 +84,13 @@
  *   LMC_API              what stands before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library, and the declarations of what is missing; any of them go
- * together:
+ * These leave out parts of the library and their declarations; any of them go together:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
- *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
  * These add to it, for systems that have more than the C library:
  *
@@ -98,12 +104,10 @@
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
- *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
- *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
+ *                        the compiler's flags give the target vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time. See
- * "tools" at the end for functions that query and limit it.
+ * No build flags select instructions: the best tier of the machine is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -121,8 +125,7 @@
 #endif
 #endif
 
-/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
- * it as nothing to be allowed to. */
+/* A status must not be ignored. Define it as nothing to be allowed to. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -133,8 +136,9 @@
 #endif
 #endif
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+#define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
+
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -151,32 +155,26 @@
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
  * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
- * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
- * callbacks get is ordered alike, behind user.
+ * object has the place for it in front. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. Different objects do not know of each other, and
- * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the (shared) library that it finds:
+ * compiled with another 1.x than the shared library that it finds:
  *
- *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
- *                         of lmc_status an error, of others something to show by its number.
+ *   functions, enums      get new ones, at free numbers. A status that a program does not know is
+ *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0. By it the library takes those of an older program, to which it adds
- *                         defaults, and of a newer one, if what it does not know is zero: else
- *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
- *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or no multiple
- *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- *                         their ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
+ *                         or 0: the program was compiled with the very lmc.h that it is linked
+ *                         with. Members that an older program lacks have their defaults. Those of a
+ *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
+ *                         LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word; 0 is its default, or
+ *   reserved words        says that the library does not know it. Libraries set them to zero, and
+ *                         refuse to write a file or tensor in which they are not:
+ *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -187,9 +185,9 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.6.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
- * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of any minor version of it are read, but for
+ * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
+ * v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -201,10 +199,7 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
-     * say, and nothing else is kept of an error: the comment of each function says what it wants.
-     */
-    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -236,8 +231,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
- * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
+ * files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -272,18 +267,17 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
- * of unknown dtypes are coded as bytes. */
+/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
- * gives the same bytes on every machine, and from the default on no block gets larger by a higher
- * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
+ * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
+ * the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
     /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
      * size. */
@@ -299,12 +293,12 @@ enum lmc_level {
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
- * No two tasks may run at the same time with the same worker. */
+/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
+ * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
- * stands here. A NULL lmc_parallel means: one after another. */
+/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -312,8 +306,8 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
- * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
+ * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -321,14 +315,12 @@ typedef struct lmc_source {
 } lmc_source;
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
- * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
- * also where lmc.h is implemented, or the linker does not find these functions. */
+/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
+ * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
+ * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
+ * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
-                                                    void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -340,10 +332,9 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
  * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
- * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
- * prediction is not used where a sample says that the block is smaller without it (at level max:
- * where it is smaller). */
+ * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
+ * sample says that the block is smaller without it (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -360,13 +351,12 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
- * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
- * again. 0 if n is 0 or the block too large. */
+/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
+ * 0 or the block too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -374,7 +364,7 @@ typedef struct lmc_block_options {
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it: a block in another's place is refused */
+                               decoding checks it */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -389,31 +379,27 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
- * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
- * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
- * (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+/* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
+ * NULL, for it tells the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 #endif
 
-/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      uint32_t number, lmc_block_info *info);
+/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
+ * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
- * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
- * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t src_size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+ * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
+ * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
+ * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
+ * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
+ * BASE_WRONG (another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -422,13 +408,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
- * includes.)
+ * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
  *
- * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
- * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
- * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
- * without it agree on every struct. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
+ * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
@@ -439,16 +422,14 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: a hard bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
- * second moments they are estimates: within a percent or two where errors have nothing to do with
- * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
- * outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
+ * estimates: within a percent or two where errors have nothing to do with the size of the updates;
+ * up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -462,8 +443,8 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
-                                 keeps to the bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that keeps
+                                 to the bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -477,12 +458,11 @@ typedef struct lmc_quantizer_options {
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
  * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
- * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
- * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
-                                                        const lmc_source *elements,
-                                                        const lmc_quantizer_options *options);
+ * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
+ * scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group, and up
+ * to 64 KiB stay. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
+                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -495,15 +475,13 @@ typedef struct lmc_quantizer_info {
     lmc_loss loss;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_quantizer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
-                                                             lmc_quantizer_info *info);
+LMC_STATUS lmc_quantizer_get_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
- * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
- * fitted without. A second time changes nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          uint64_t offset, void *data, size_t size,
-                                                          const void *second);
+ * give. second: the same bytes of the second moment, as decoded; or NULL, as it was fitted. A
+ * second time changes nothing. Errors: ARGUMENT. */
+LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, void *data,
+                               size_t size, const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -519,9 +497,8 @@ typedef struct lmc_tensor_options {
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
-     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
-     * blocks are as with a prediction; decode with the same log2_block. */
+    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
+     * the prediction, also of decoding. Blocks are as with a prediction. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -535,43 +512,35 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
- * (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
+ * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
-/* Largest encoded size of size bytes; SIZE_MAX if options are illegal or the result would
- * overflow. */
+/* Largest encoded size of size bytes; SIZE_MAX if options are illegal, or if that is more. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options);
-/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
- * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
- * BASE_WRONG (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                        const void *src, size_t size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Encodes size bytes (0: no blocks). A dst_cap of lmc_tensor_bound() always suffices. Errors:
+ * ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                             size_t size, const lmc_tensor_options *options, void *ws,
+                             size_t ws_size);
 #endif
 
-/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
- * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
- * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
- * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
-                                                        size_t src_size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
+ * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
+ * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
+ * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
+ * BASE_MISSING, BASE_WRONG. */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
- * block needed are not looked at, unless the range is all of the tensor: then total_size is
- * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
-                                                              const void *src, size_t src_size,
-                                                              uint64_t offset, uint64_t total_size,
-                                                              const lmc_tensor_options *options,
-                                                              void *ws, size_t ws_size);
+ * range are decoded; the headers of those before it are walked. What lies behind them is not looked
+ * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -579,10 +548,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
- * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
- * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
- * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
+ * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -603,32 +571,29 @@ typedef struct lmc_tensor {
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
-     * writer. One that was fitted with a second moment wants a twin: where that is, with
-     * LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
+     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
-     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
- * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
- * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
+ * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
+ * only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
-    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
-                         path and offset do not matter then */
+    const char *name; /* of the tensor; may be "". NULL: a gap, which nothing predicts */
     uint64_t offset;  /* first byte within the tensor of the base */
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
- * written before, and must not have a twin themselves. */
+ * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
+ * before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -639,10 +604,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
- * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                                           enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
+LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -656,14 +620,11 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
-                                                  tensor */
-    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
-     * as for tensors; the name of a file without tensors is its path. */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
+     * file is its path. One with a twin shares nothing with other small ones (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
-    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
-     * NULL. Such a file shares nothing with other small ones (group_files). */
     const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
@@ -680,8 +641,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_memory_free); a source that reads data; a stream that reads data from position to
- * size. */
+ * with lmc_memory_free); a source; a stream that reads data from position on. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -689,11 +649,10 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
- * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
- * they stand (of several, the one in the file of the same path); files without tensors are matched
- * by path. */
+/* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
+ * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
+ * in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -710,18 +669,18 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
- * what was written is on its way until then). A source seeks; its size is taken when it is made.
- * Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C library can say). */
+/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
+ * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * larger than the C library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -741,17 +700,14 @@ typedef struct lmc_writer_options {
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
-     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Fingerprints tell
-     * accidents only. It is slow: some 0.3 GB/s. */
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
-    /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
-     * takes some 160 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
-     * those that are alike should come one after another. With a base
-     * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
+    /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
+     * for each. They wait in memory; those that are alike should come one after another. With a
+     * base those that the base has are written by themselves, as long as the snapshot may be
+     * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default. A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
@@ -760,8 +716,7 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far; they rise from call to call, and the last call has all of them. What
-     * is not LMC_OK ends the writer with that status. */
+     * that were coded so far, in the last call all. What is not LMC_OK ends the writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -782,23 +737,19 @@ typedef struct lmc_writer_options {
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
  * twice at once. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
-                                                      const lmc_writer_options *options);
+LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
+                           const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *writer,
-                                                            const lmc_file *file,
-                                                            enum lmc_dtype default_dtype);
+LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
+                                 enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write(lmc_writer *writer, const void *data,
-                                                       size_t size);
+LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no byte more is taken). The same as reading and lmc_writer_write, but reading, coding
- * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *writer,
-                                                              const lmc_stream *stream);
+ * known. Reading, coding and writing go on at the same time. */
+LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *writer);
+LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -814,39 +765,34 @@ typedef struct lmc_text {
     const char *value; /* UTF-8 */
 } lmc_text;
 
-/* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
- * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
- * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
- * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
- * loader takes), those of the writer. Nothing is written before all of that is checked. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays,
-                                                            size_t n_arrays, const lmc_text *texts,
-                                                            size_t n_texts);
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors, before anything is written: ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes), those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
- * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
- * too. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
-                                                              const void *value, size_t size);
-/* An ancillary section (spec 4.4), of a kind that starts with a lower-case letter and is not
- * "hash", any time before finishing: to take along those of a snapshot that is coded again
- * (lmc_reader_get_section), whose fourth letter is not upper-case. Bodies are held in memory.
- * Errors: ARGUMENT, LIMIT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *writer, const char *kind,
-                                                             const void *body, size_t size);
+ * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
+ * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
+                                   size_t size);
+/* An ancillary section (spec 4.4), any time before finishing; kind: starts with a lower-case
+ * letter, not "hash". To take along those of a snapshot that is coded again
+ * (lmc_reader_get_section), whose fourth letter is not upper-case. Held in memory. Errors:
+ * ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
+                                  size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
+LMC_STATUS lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                             /* bytes handed to the sink so far */
     int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
     uint64_t reserved[4];                      /* zero; see the head of this part */
 } lmc_writer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
-                                                          lmc_writer_info *info);
+LMC_STATUS lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -859,12 +805,10 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
     /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
      * no "..". */
@@ -884,11 +828,10 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
-    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
-     * they have decoded and checked while it is in their caches: several at once, in any order,
-     * each a block of the file that was begun last; all have returned before end_file and read_back
-     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
-     * place. ARGUMENT: without write. */
+    /* In place of write(), for files that take bytes anywhere; or NULL. Called by several workers
+     * at once, in any order, each with a block of the file that was begun last, decoded and
+     * checked; all return before end_file and read_back are called. Files that share blocks, as
+     * small ones do, still go to write(). Not in place. ARGUMENT: without write. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
@@ -902,33 +845,29 @@ typedef struct lmc_restore_options {
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  *
- * Without its base a delta can be checked, too: with neither base nor write, in_place or
- * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
- * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
- * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
- * read_back.
- *
- * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
+ * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
+ * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
+ * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
+ * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
+ * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path, kind
- *   or size there, and read_back() what lies outside of it.
- * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
- *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
- *   belongs, also after a crash.
+ *   it to the CRC of each block's content, which is compared before the block is written.
+ *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
+ *   lies outside of it.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
+ *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
  * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
  *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
-    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-    const lmc_restore_options *options);
+LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -941,33 +880,30 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
-     * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which is some 5 % of the instructions. */
+    /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
+     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
+     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
+     * only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
-     * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
-     * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+     * reads the blocks that it decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
     uint64_t parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor, or of a delta: rows of the table of blocks
- * are read when they are wanted. Memory: the index, about 200 bytes and its name for each tensor,
- * 16 for each block that was looked up; while reading, blocks as the writer, and up to 16 MiB of
- * code. A delta may be opened without its base, to list it; to read it takes the base
- * (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
-                                                      const lmc_reader_options *options);
+ * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
+ * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
+ * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
+ * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
+ * takes the base (LMC_ERR_BASE_MISSING). */
+LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
+                           const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
@@ -983,139 +919,105 @@ typedef struct lmc_snapshot_info {
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
-                                                          lmc_snapshot_info *info);
+LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
- * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
- * NOT_FOUND, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
-                                                           size_t *file_number);
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
-                                                             const char *name, size_t *file_number,
-                                                             const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
-                                                           uint64_t offset, void *dst, size_t size);
+ * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
+ * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
+LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
+                                  size_t *file_number, const lmc_tensor **tensor);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
+ * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
+ * for each snapshot of the chain, as only of hostile files. */
+LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
+                                size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
  * gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
-                                                             const lmc_tensor *tensor,
-                                                             uint64_t offset, void *dst,
-                                                             size_t size);
-/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
- * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
+                                  uint64_t offset, void *dst, size_t size);
+/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
+ * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
  * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
- * this snapshot. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
-                                                                    uint8_t hash[32]);
+ * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
+LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
 /* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
  * the snapshot says it; no content is compared. Errors as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   uint8_t hash[32]);
+LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
- * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
- * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   lmc_quantizer **quantizer,
-                                                                   lmc_twin *twin);
+ * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
+ * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
+LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
+                                        lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
-LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
-                                                       lmc_snapshot_info *info);
+LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
- * length. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and the factors of such links multiply: restore such a base to files first. */
+ * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
+ * are in another order than in the base, a block may be decoded for each of them, and the factors
+ * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
- * files of the same paths, kinds and sizes, and what predicts an element lies where the element
- * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
- * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
-                                                                      int *can);
+/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
+ * and sizes, and what predicts an element lies where the element will lie. If the reader was not
+ * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 #ifndef LMC_NO_ENCODER
-/* Copies a file of the reader to the writer, with its tensors: in place of lmc_writer_begin_file
- * and what follows it. To take files out of a snapshot, or to change its base or level. Tensors
- * that were quantised are quantised as they were, and stay as small, if the writer's may_quantize
- * is set; but first moments that were as updates are stored as floats, for they want a second one.
- * Memory: 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use
- * then. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
-                                                           size_t file_number);
+/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
+ * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
+ * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #endif
 /* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
  * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                        const lmc_stream *stream,
-                                                        const lmc_parallel *parallel,
-                                                        void *alloc_user);
+LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
+                             const lmc_parallel *parallel, void *alloc_user);
 /* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                        void *alloc_user);
+LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
-                                                              const char **key, const void **value,
-                                                              size_t *size);
+LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                   const void **value, size_t *size);
 /* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
  * there is none. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
-                                                             char kind[5], uint64_t *size);
+LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
 /* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
-                                                              void *dst, size_t dst_cap);
+LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
-                                                               const char *key, const void **value,
-                                                               size_t *size);
+LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
+                                    size_t *size);
 /* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
  * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
-                                                              size_t file_number, uint64_t offset,
-                                                              uint64_t size,
-                                                              uint64_t *encoded_size);
+LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                   uint64_t size, uint64_t *encoded_size);
 /* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last, with the sections between them. For a source that is far
- * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
- * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
-                                                               size_t file_number, uint64_t offset,
-                                                               uint64_t size,
-                                                               uint64_t *encoded_offset,
-                                                               uint64_t *encoded_size);
+ * first block to the end of the last. To fetch at once, from a source that is far away, what
+ * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
+LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
+                                    uint64_t size, uint64_t *encoded_offset,
+                                    uint64_t *encoded_size);
 
 /* -- one call --
- * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
- * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
- * is allocated by LMC_REALLOC. */
+ * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
+ * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+    /* Of what is decompressed; as of lmc_restore_options. For strangers' files set max_total_size.
      */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
-    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
-     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    /* Or NULL. As that of a writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of progress */
     void *alloc_user;
@@ -1124,40 +1026,33 @@ typedef struct lmc_compress_options {
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
- * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                   const void *src, size_t size,
-                                                   enum lmc_dtype dtype,
-                                                   const lmc_compress_options *options);
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. They tell size
+ * and dtype, if size is a multiple of the dtype: then the bytes are one nameless tensor. Errors:
+ * ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                        enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
- * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype,
-                                                            const lmc_compress_options *options);
+ * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
+ * NOT_ONE_FILE. */
+LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                     const void *src, size_t src_size,
-                                                     const lmc_compress_options *options);
+LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                          size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
- * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
- * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
- * a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                                        enum lmc_dtype dtype,
-                                                        const lmc_compress_options *options);
+LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
+                             const lmc_compress_options *options);
 #endif
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
-                                                          const char *src_path,
-                                                          const lmc_compress_options *options);
+LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
+                               const lmc_compress_options *options);
 #endif
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -1182,9 +1077,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
- * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
- * that start later. */
+/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
+ * tier: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -1225,9 +1119,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/*
- * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
  * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
@@ -1243,9 +1135,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
- * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
- * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
+ * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
+ * unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -1268,21 +1160,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
- * and all that it compiles for are little-endian. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+/* 0 if not known: what is done byte by byte then is right everywhere. */
+#if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
+    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
 #else
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/*
- * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
- * attribute of its callers; one with fewer features may be inlined into one with more.
- */
+/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
+ * one with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -1315,18 +1203,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
- * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
- * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
- * by tests only. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
+ * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
- * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
- * nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -1371,8 +1255,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. It returns the status if the condition does not hold. */
+/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
@@ -1390,76 +1273,59 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. All layers have these, so they stand
- * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 2.2.
+/* The library's version, and what a status is called and says. What each means for a caller is said
+ * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
  *
- * A text is for the user of a program, not for its author: what happened, then what to do about it,
- * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
- * it has no capital at its start and no full stop. What it tells the user to do is what helps in
- * most cases. */
+ * A text is for the user of a program: what happened, then what to do about it. It fits behind the
+ * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
 
-/* That of the library that was linked, which need not be that of the header a program has read:
- * LMC_VERSION is the latter. */
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, not used as an index: so the order here is free, a status may be added
- * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
- * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
- * bindings. A debugger shows a status by name anyway; these are for where there is none. */
+/* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
-/* Both return constants that need not be freed, for any value of status: a decoder that was linked
- * later, or a program with a bug, may hand over a number that is in no table. */
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
     size_t i;
@@ -1468,7 +1334,6 @@ LMC_API const char *lmc_status_name(enum lmc_status status)
     return "LMC_ERR_?";
 }
 
-/* For users, as said above; programs compare the status, for texts may change. */
 LMC_API const char *lmc_status_text(enum lmc_status status)
 {
     size_t i;
@@ -1480,22 +1345,11 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- *
- * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
- * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
- * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
- * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
- *
- *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
-
-/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
- * byte shifted is an int. */
+ * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
 }
-/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
- * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1506,7 +1360,6 @@ LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 #endif
 }
-/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
 LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1517,13 +1370,11 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
-/* And back: the low byte comes first, of v that is what a cast keeps. */
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
-/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1535,7 +1386,6 @@ LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)(v >> 24);
 #endif
 }
-/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1546,8 +1396,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
- * is a constant, as in the kernels, one of the cases is left. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -1557,8 +1406,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
- * 2^(8 width) want. */
+/* The low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1590,9 +1438,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                zero, or it wants what is not here
  *
- * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
- * would cut a pointer in half. */
+ * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -2600,8 +2446,8 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
+/* SIMDe's parameters are int8_t where the compilers' own headers say char. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
@@ -9646,22 +9492,13 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * the width only, so this table serves encoders, and whoever computes sizes from shapes.
- *
- * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
- * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
- * depends on it.
- *
- * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
- * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
- * steps.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
+ * width only, so this table serves encoders, and whoever computes sizes from shapes.
+ * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
- * the top plane and the sign is one of the noisy bits. Signed integers are small in either
- * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+ * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
+ * byte, or no sign, an order of their own would do nothing. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -9717,25 +9554,18 @@ static enum lmc__order lmc__order_of(enum lmc_dtype dtype, int is_own)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
- * nothing in a snapshot, but only if both sides round by the bit.
- *
- * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
- * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
- * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
-
-/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
- * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
- * would carry into the sign. */
+ * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
+ * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
+ * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
+ * could become infinity, or carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
 #ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
- * subnormal, and below half of the least that there is. */
+/* F16 has 5 bits of exponent and 10 of mantissa. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -9754,7 +9584,6 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
 {
@@ -9780,16 +9609,15 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -9802,26 +9630,16 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -9835,8 +9653,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -9870,8 +9687,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -9899,8 +9715,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -9935,11 +9750,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -9950,19 +9762,14 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
 #ifndef LMC_NO_ENCODER
-/* For encoders, when the symbols of the leaves are set: those of the ranks from the escape's on,
- * and the ranks. */
+/* Of a tree whose leaves have symbols: those of the ranks from the escape's on, and the ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -9987,15 +9794,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -10019,11 +9822,114 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/quant_params.h ====================================================================== */
+
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
+ * keep it normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction. For the first moment of an optimizer that is
+ * the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
+ * scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ *
+ * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
+ * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
+ * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once, in the first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/job.h =============================================================================== */
+
+/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
+ * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+typedef struct lmc__job {
+    const uint8_t *src;
+    const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
+    uint8_t *dst;
+    uint32_t number; /* of the block in its run */
+
+    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+    enum lmc_dtype dtype;
+    enum lmc_level level;
+    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
+    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
+    int has_sum;      /* *sum was taken on the way */
+    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
+     * decoded right there, else in the worker's workspace, and copied. */
+    lmc_block_info info; /* of its header */
+    lmc__streaming streaming;
+    size_t skip, keep;
+    int is_own; /* base is made of the file that the block is in */
+
+    enum lmc_status status; /* set when the job has run */
+} lmc__job;
+
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -10031,7 +9937,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -10055,10 +9962,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -10095,12 +9999,15 @@ typedef struct lmc__plan {
  * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
+    uint64_t bits;     /* that it takes */
+    int64_t saved;     /* bits, by merging it with the next one */
+    uint8_t first_key; /* it has the keys up to the next one's */
     uint32_t n;
     uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER
@@ -10114,9 +10021,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -10163,21 +10070,17 @@ typedef struct lmc__encoder {
 
 /* == codec/cost.h ============================================================================== */
 
-/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
- * them are right; the encoder takes the one with the least
+/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
+ * the least
  *
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.py draws the curve.
+ * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
+ * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
+ * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
  *
- * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
- * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
- * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
- * shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+ * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -10194,8 +10097,7 @@ static const uint16_t lmc__merge_time[3] = {512, 400, 118};
 static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
 
 /* Nesting a byte of a mask, by level of its frozen tree: what the table of merges says of the tree
- * at the density that it is for, twice. For lists are short here, most nodes have few elements, and
- * so measured times are twice to three times those of long lists. */
+ * at the density that it is for, twice, for lists are short here. */
 static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
                                                               2900, 2100, 1900, 1600, 1400};
 
@@ -10206,10 +10108,8 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
 #define LMC__NODE_TIME (100u * LMC__CYCLE)
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
-/* What a level is: see enum lmc_level.
- *
- * A delta is a fraction of its block, so a bit of it is worth more: the same time buys the same
- * share of the size. Classes have their own costs (see plan_delta.h). */
+/* What a level is: see enum lmc_level. A delta is a fraction of its block, so a bit of it is worth
+ * more. Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
     unsigned sample;                    /* quarters of it that are looked at, at most; 0: all
@@ -10248,16 +10148,13 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -10301,21 +10198,15 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -10350,8 +10241,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -10376,14 +10266,13 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/huffman.h =========================================================================== */
 
-/* Code lengths for counted symbols: the best that no code longer than 15 bits allows, or all but
- * that. Integers only, and ties are decided by the order of the weights: the same everywhere. */
+/* Code lengths for counted symbols, at most 15 bits. Integers only, and ties are decided by the
+ * order of the weights: the same everywhere. */
 
 #ifndef LMC_NO_ENCODER
 /* Sorts the counts of symbols, in ascending order of the symbol, for a start. They rise to a peak
  * and fall again, as exponents do: taking the smaller of both ends all but sorts them, and Shell's
- * sort (gaps by Knuth) has little left to do. No two are equal: each has its symbol in the low bits
- * (see lmc__choose_plane). */
+ * sort (gaps by Knuth) has little left to do. No two are equal (see lmc__choose_plane). */
 static void lmc__sort_descending(uint32_t *v, unsigned n)
 {
     uint32_t sorted[256];
@@ -10399,32 +10288,24 @@ static void lmc__sort_descending(uint32_t *v, unsigned n)
     memcpy(v, sorted, n * sizeof *v);
 }
 
-/* Huffman code lengths, at most LMC__MAX_LENGTH, of weights[0, n) in descending order, 2 <= n <=
- * 256. lengths come out ascending, and the codes fill the code space exactly.
+/* Huffman code lengths, at most limit, of weights[0, n) in descending order, 2 <= n <= 256. lengths
+ * come out ascending, and the codes fill the code space exactly.
  *
  * 1. The tree, by two queues (van Leeuwen, 1976). The two lightest nodes that have no parent get
  *    one, until one node is left. Leaves are taken from the lightest up, and parents are made in
- *    ascending order of weight, so both queues are sorted and the lightest is at the front of one.
+ *    ascending order of weight, so both queues are sorted.
  *
- * 2. The number of codes of each length, without a limit. Inner nodes are visited from the root
- *    down: in the opposite order to that in which they were made, so each after its parent. n_of[L]
- *    counts the nodes at depth L that have not been visited: all of them would be leaves if the
- *    tree ended here. To visit a node takes one of its depth away and adds its two children.
+ * 2. The number of codes of each length. Inner nodes are visited from the root down: in the
+ *    opposite order to that in which they were made. n_of[L] counts the nodes at depth L that have
+ *    not been visited. To visit a node takes one of its depth away and adds its two children.
  *
  * 3. The limit, as libdeflate does it: a node whose children would lie too deep is taken for one at
  *    the greatest depth below the limit that has a leaf, and that leaf gets the children instead.
- *    Whatever is replaced, one leaf at L becomes two at L + 1: the sum of 2^-length stays 1, so the
- *    result is a complete tree of n leaves without any repair. There always is such a leaf: if all
- *    were at the limit, they would be 2^15, and n is at most 256. Nodes are visited by ascending
- *    depth (lighter parents are made earlier and lie no higher), so all that fit are in place
- *    before the first one is replaced.
+ *    The sum of 2^-length stays 1. There always is such a leaf: if all were at the limit, they
+ *    would be 2^limit. With the limit this is not quite the best code: 0.03 % more bits in the mean
+ *    where it is needed, which takes weights that grow like Fibonacci numbers.
  *
- * 4. Short codes to heavy weights.
- *
- * With the limit this is not quite the best code, as package-merge would make it. It is needed only
- * where weights grow like Fibonacci numbers or faster, which takes a sum of 2584 (F(18)) at least:
- * one count in the sample against thousands. In 1.4 million such sets of weights it cost 0.03 % of
- * the bits in the mean, 0.47 % at worst. */
+ * 4. Short codes to heavy weights. */
 static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsigned n,
                                  unsigned limit)
 {
@@ -10467,26 +10348,18 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 /* == codec/lengths.h =========================================================================== */
 
 /* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
- * or int8, have leaves of any length side by side, and walk to nearly each of them bit by bit.
- * Where leaves of one length come in aligned groups of 2, 4 .. 64, a group is one flat node
- * (tree.h): up to six merges in one step. A format that takes any lengths leaves the choice to the
- * encoder.
+ * or int8, walk to nearly each of them bit by bit. Where leaves of one length come in aligned
+ * groups of 2, 4 .. 64, a group is one flat node (tree.h): up to six merges in one step.
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
- * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node,
- * and units of one length beside each other make larger ones. Neighbours in that order are alike in
- * frequency, so it costs little:
+ * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
+ * Neighbours in that order are alike in frequency, so it costs little:
  *
  *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
  *     units of 1                            6.488   2.10
- *              4                            6.490   2.01
- *              8                            6.496   1.78
  *             16                            6.512   1.44
  *             32                            6.591   1.25
- *
- * (The best of all codes with that time, by dynamic programming over all of them, saves another 0.1
- * % at most, in a thousand times the time.) A code of few leaves, as of the exponents of bf16, does
- * not gain: of all 285 codes of 13 leaves, none with 0.02 bits more is faster by 1 %. */
+ */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
@@ -10494,14 +10367,13 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
 /* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
  * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
  * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
- * All nodes above are taken for merges of two lists. (Leaves of one length are in the order of
- * their symbols in truth, not of their weights, so this is near enough, but not exact.) */
+ * (Leaves of one length are in the order of their symbols in truth, so this is not exact.) */
 static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, next = 0, end = 0,
-             depth; /* at: in the code space; next: of its length */
+    unsigned at = 0; /* in the code space */
+    unsigned i, j, next = 0, end = 0, depth;
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
         uint32_t weight = 0; /* of a sample or a block: below 2^23 */
@@ -10570,15 +10442,11 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
 /* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
- * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
- * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
- * all but agree that digit would decide what is written. The same input must give the same bytes on
- * every machine. */
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
+ * in the last digit of log2, and the same input must give the same bytes on every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
- * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
- * what is rounded, and for the bits of v beyond 17, which are cut off. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -10595,9 +10463,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 #else
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
-    if (exponent <= 6)
-        return (exponent << 16) + table[(v << (6 - exponent)) -
-                                        64]; /* an entry of the table: most counts of a sample */
+    if (exponent <= 6) return (exponent << 16) + table[(v << (6 - exponent)) - 64];
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -10606,9 +10472,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 }
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
- * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
- * (quantise/) have symbols, so the sums are below 2^45. */
+ * the sum of counts * log2(counts), which is below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -10631,9 +10495,8 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
- * with or without an escape). It is only a choice: the writer of a list may still find that a
- * constant is one indeed, or that a tree is too long (lmc__put_planned). */
+/* What the counts say of a list. The writer may still find that a constant is none, or that a tree
+ * is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -10644,10 +10507,8 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
- * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
- * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
- * 256 symbols. */
+/* Not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit for each symbol
+ * but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the border count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -10657,11 +10518,10 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
 /* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
  * order: count << 8 in descending order; *escaped: what of the total has no code.
  *
- * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
- * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
- * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
- * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
- * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+ * For counts c of the escaped symbols with the sum S, an escape loses 8 S - (S log2 S - sum of c
+ * log2 c) bits, and saves nodes and lengths. So the rarest symbols are given up while the loss is
+ * at most 1/512 of a bit for each element that was counted, and 4 bits, a field of the header, for
+ * each symbol. (Below: both sides in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -10681,10 +10541,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
- * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
- * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
- * more. */
+/* The highest symbol of a short list that gets a code; all above it go to the escape, for each
+ * value up to a few high ones would take 4 bits of the header. For each border, the bits are those
+ * of the symbols up to it, with the others as one escape of 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
@@ -10709,9 +10568,8 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
-/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
- * there is an escape and 256 else: those that would have been given up, then any others, from the
- * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted: those that would
+ * have been given up, then any others, from the most frequent one on upwards, then downwards.
  * Returns how many elements that were counted have a code then. */
 static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
                                 unsigned n_wanted, const uint32_t counts[256])
@@ -10732,24 +10590,16 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
 
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
- * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
- * that is why a code may be made from a sample at all. (Counting all of a plane would take several
- * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
- * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned).
- *
  *   counts -> one symbol, all seen?          constant
  *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
  *          -> sort, give up rare symbols     what is left, and perhaps an escape
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
- * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
- *
- * An escape is needed where symbols were given up, and where the list may have others than the
- * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
- * symbol makes all entries of `order` different, so how they are sorted does not matter. */
+ * worth: of a bit, as time (cost.h). An escape is needed where symbols were given up, where the
+ * list may have others than the sample, and of one symbol, for a code has two leaves at least.
+ * Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the symbol makes
+ * all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
 {
@@ -10808,8 +10658,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
-     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    /* The sample looks more skewed than the list is, and the code fits it: about a bit a symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))
@@ -10824,10 +10673,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 #ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
- * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
- * a run lies changes from one to the next, or all runs of a matrix whose rows have a power of two
- * elements would lie in the same columns. It is the same for every block of a size: no random
- * numbers, so that the bytes that are written depend on the input only. */
+ * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
+ * the next, or all runs of a matrix whose rows have a power of two elements would lie in the same
+ * columns. It is the same for every block of a size: bytes depend on the input only. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -10844,14 +10692,24 @@ typedef struct lmc__block {
     int may_group; /* against a prediction, by classes or sparse: not in files without a base */
 } lmc__block;
 
+/* What follows of the dtype. */
+static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, enum lmc_dtype dtype)
+{
+    memset(block, 0, sizeof *block);
+    block->src = src;
+    block->width = lmc_dtype_width(dtype);
+    block->n = size / block->width;
+    block->order = lmc__order_of(dtype, 0);
+    block->own = lmc__order_of(dtype, 1);
+}
+
 /* The element of n > 8192 where run i of the sample starts. Runs are numbered so that every quarter
  * is a sample of the whole block, too: the steps 0, 4, 8 ..., then 1, 5, 9 ..., and so on.
  *
  *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
  *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
  *
- * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
- * within the block. */
+ * A run starts at most `free` elements behind its step's begin, so it does not leave it. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -10862,87 +10720,97 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them, and each would wait for memory. */
+/* Copies quarters [first, last) of the sample of n > 8192 elements at src, of each of its runs
+ * `run` elements, to dst, one behind another. Runs are fetched ahead, at most the 32 of a quarter:
+ * they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
+static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
+                             unsigned first, unsigned last)
+{
+    const uint32_t to = LMC__SAMPLE_RUNS / 4 * last;
+    const size_t size = run * width;
+    uint32_t i, ahead = LMC__SAMPLE_RUNS / 4 * first;
+    size_t line;
+    for (i = ahead; i < to; i++) {
+        for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
+            const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
+            for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+        }
+        memcpy(dst, src + lmc__sample_place(i, n) * width, size);
+        dst += size;
+    }
+}
 
 /* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
+    uint8_t *room;      /* for its elements, where they are not the block's */
     size_t n;           /* elements of them */
-    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
 } lmc__sample;
 
-/* Returns 0 if there is no room, which cannot happen (see workspace.h). */
-static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
+/* Lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
+ * (workspace.h). */
+static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
     unsigned p;
-    sample->n_block = n;
-    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
     for (p = 0; p < width; p++)
-        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
+        if ((planes->row[p] = lmc__push_list(&e->stack, n)) == NULL) return 0;
     return 1;
 }
 
-/* Asks for the cache lines of run i, also for the last one if the run does not begin on a
- * border. */
-LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
-                                unsigned width)
+/* A sample of a block of n elements. Returns 0 as above. */
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
-    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
-    const size_t size = LMC__SAMPLE_RUN * width;
-    size_t line;
-    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
+    sample->room = n > sample->n ? lmc__push_list(&e->stack, sample->n * width) : NULL;
+    return (n <= sample->n || sample->room) &&
+           lmc__push_planes(e, &sample->planes, sample->n, width);
 }
 
-/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
- * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
- * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
- * block, all of it belongs to the first quarter, and the others are empty. */
+/* Splits quarters [first, last) of the sample of n elements at src into its planes: run i goes to
+ * elements [64 i, 64 i + 64) of each list. Returns how many elements that are. Where the sample is
+ * the whole block, all of it belongs to the first quarter. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width,
+                               unsigned last, const uint8_t *src, size_t n, unsigned width,
                                enum lmc__order own)
 {
-    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    uint32_t i;
+    const size_t at = LMC__SAMPLE_SIZE / 4 * first, part = LMC__SAMPLE_SIZE / 4 * (last - first);
+    lmc__planes rows;
     unsigned p;
-    if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, own);
-        return first == 0 ? sample->n : 0;
+    if (!sample->room) {
+        if (first == 0) k->split(&sample->planes, src, n, width, own);
+        return first == 0 ? n : 0;
     }
-    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
-    for (i = from; i < to; i++) {
-        lmc__planes rows;
-        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
-        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 own);
-    }
-    return (to - from) * LMC__SAMPLE_RUN;
+    lmc__gather_runs(sample->room, src, n, width, LMC__SAMPLE_RUN, first, last);
+    for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + at;
+    k->split(&rows, sample->room, part, width, own);
+    return part;
 }
 
-/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
- * gathered to one place first, for counting begins and ends with eight tables.
- *
- * For lists that have no sample of their own: those of classes, whose lengths are known only when
- * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
- * list by enough to be worth the copy. */
+/* The counts of a list of n bytes, in e->scratch->counts[0]. */
+static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, size_t n)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, list, n);
+    return counts;
+}
+
+/* How to code a list of n bytes: by some quarters of a sample of it, gathered to one place, or with
+ * 0 by all of it. For lists that have no sample of their own. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
-    uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
+    const uint32_t *counts;
     enum lmc__choice choice;
     size_t total = n;
     if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
-        uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
-            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        lmc__gather_runs(sample, list, n, 1, LMC__SAMPLE_RUN, 0, quarters);
         total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
-    memset(counts, 0, sizeof e->scratch->counts[0]);
-    lmc__count_bytes(counts, sample ? sample : list, total);
+    counts = lmc__count_list(e, sample ? sample : list, total);
     e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
@@ -10951,39 +10819,34 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
 }
 
 /* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
- * order: bits per byte, in 1/1024, since samples of different widths differ in size. A plane is
- * taken for 128 bits more than its entropy, and for raw at most, so that planes which are all but
- * incompressible do not decide by their luck. UINT64_MAX if there is no room, which cannot
- * happen. */
+ * order: bits per byte, in 1/1024. A plane is taken for 128 bits more than its entropy, and for raw
+ * at most, so that the luck of all but incompressible planes does not decide. UINT64_MAX if there
+ * is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t *const counts = e->scratch->counts[0];
     uint64_t bits = 0, total;
     lmc__sample sample;
     unsigned p;
     if (!lmc__begin_sample(e, &sample, size / width, width)) return UINT64_MAX;
-    total = lmc__take_sample(e->k, &sample, 0, 4, src, width, order);
+    total = lmc__take_sample(e->k, &sample, 0, 4, src, size / width, width, order);
     for (p = 0; p < width; p++) {
-        memset(counts, 0, sizeof e->scratch->counts[0]);
-        lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+        const uint32_t *const counts = lmc__count_list(e, sample.planes.row[p], sample.n);
         bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
     }
     e->stack.top = top;
     return (bits << 10) / (total * width);
 }
 
-/* LMC_AUTO: the width and order whose planes have the least order-0 information, in a sample.
- * *width and the orders are set for bytes already; more is chosen only if it is better by a 128th,
- * for a wrong guess costs more than a missed one gains.
- *
- * Width 1 is tried without an order only: it would do nothing but rename the symbols. That of
- * integers is tried of the best width only. */
-static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, unsigned *width,
-                             enum lmc__order *order, enum lmc__order *own)
+/* LMC_AUTO: sets the width and the orders whose planes have the least order-0 information, in a
+ * sample; bytes before. More is chosen only if it is better by a 128th, for a wrong guess costs
+ * more than a missed one gains. The order of integers is tried of the best width only. */
+static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
 {
     static const enum lmc__order orders[] = {LMC__ORDER_NONE, LMC__ORDER_FLOAT};
+    const uint8_t *const src = block->src;
+    const size_t size = block->n * block->width;
     uint64_t best = UINT64_MAX;
     unsigned w, i;
     for (w = 1; w <= 8 && size % w == 0; w *= 2)
@@ -10991,13 +10854,14 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
             const uint64_t bits = lmc__try_elements(e, src, size, w, orders[i]);
             if (bits >= best - (best >> 7)) continue;
             best = bits;
-            *width = w;
-            *own = orders[i];
+            block->width = w;
+            block->own = orders[i];
         }
-    if (*width > 1 &&
-        lmc__try_elements(e, src, size, *width, LMC__ORDER_INTEGER) < best - (best >> 7))
-        *own = LMC__ORDER_INTEGER;
-    *order = *own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    w = block->width;
+    if (w > 1 && lmc__try_elements(e, src, size, w, LMC__ORDER_INTEGER) < best - (best >> 7))
+        block->own = LMC__ORDER_INTEGER;
+    block->order = block->own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
+    block->n = size / w;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -11010,60 +10874,12 @@ static void lmc__guess_width(lmc__encoder *e, const uint8_t *src, size_t size, u
  *     s = 2     low parts 1, 1, 1          in two bits each: 01 01 01
  *               quotients 1, 0, 2          in zeros, then a one: 01 1 001
  *
- * Where bits are independent, and one in m is a one, gaps are distributed geometrically, and
- * Golomb's code of parameter m ln 2 is the best of all codes of single gaps (Gallager and Van
- * Voorhis, 1975). Rice's restriction to powers of two costs up to 1.7 % and saves a division. A
- * frozen tree needs a few bits of each of its nodes whatever the number of ones is; gaps need 3
- * bytes and then nothing but the ones.
- *
- * Elias-Fano, the same low parts but of positions, not of gaps, needs no prefix sum and is read 2.5
- * times as fast one by one (1.2 against 3 ns for each one). But its quotients are spread evenly
- * over a list of n >> s bits, which those of gaps are not: masks of sparse deltas (0.1 to 3 %
- * changed) take 5.5 to 7 % more. */
+ * Where bits are independent, and one in m is a one, Golomb's code of parameter m ln 2 is the best
+ * code of single gaps (Gallager and Van Voorhis, 1975). Rice's restriction to powers of two costs
+ * up to 1.7 % and saves a division. A frozen tree needs a few bits of each of its nodes whatever
+ * the number of ones is; gaps need 3 bytes and then nothing but the ones. */
 
 #ifndef LMC_NO_ENCODER
-/* The ones of a mask of n bits one after another, or its zeros, which are the ones if all bits are
- * flipped. The mask is read exactly. */
-typedef struct lmc__one_walk {
-    const uint8_t *mask;
-    size_t n, word;
-    uint64_t flip, bits;
-} lmc__one_walk;
-
-/* Bits [word, word + 64) of the mask, flipped; those from n on are zero. */
-LMC__INLINE uint64_t lmc__load_ones(const lmc__one_walk *ones)
-{
-    const size_t left = ones->n - ones->word;
-    uint8_t last[8] = {0};
-    if (left >= 64) return lmc__load64(ones->mask + ones->word / 8) ^ ones->flip;
-    memcpy(last, ones->mask + ones->word / 8, (left + 7) / 8);
-    return (lmc__load64(last) ^ ones->flip) & (((uint64_t)1 << left) - 1);
-}
-
-LMC__INLINE lmc__one_walk lmc__begin_ones(const uint8_t *mask, size_t n, unsigned polarity)
-{
-    lmc__one_walk ones;
-    ones.mask = mask;
-    ones.n = n;
-    ones.word = 0;
-    ones.flip = polarity ? ~(uint64_t)0 : 0;
-    ones.bits = lmc__load_ones(&ones);
-    return ones;
-}
-
-/* The next one's position. There must be one. */
-LMC__INLINE size_t lmc__next_one(lmc__one_walk *ones)
-{
-    size_t position;
-    while (ones->bits == 0) {
-        ones->word += 64;
-        ones->bits = lmc__load_ones(ones);
-    }
-    position = ones->word + lmc__lowest_bit(ones->bits);
-    ones->bits &= ones->bits - 1;
-    return position;
-}
-
 /* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
  * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
@@ -11073,1763 +10889,41 @@ LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
     return s;
 }
 
-/* Bytes that gaps take, without the mode byte, of k ones whose quotients add up to that. */
-LMC__INLINE size_t lmc__gaps_size(size_t k, size_t quotients, unsigned s)
-{
-    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
-}
-
-/* Of a mask of n bits, k of which are the ones. */
-static size_t lmc__count_gaps(const uint8_t *mask, size_t n, size_t k, unsigned polarity,
-                              unsigned s)
-{
-    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    size_t quotients = 0, next = 0, i;
-    for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones);
-        quotients += (position - next) >> s;
-        next = position + 1;
-    }
-    return lmc__gaps_size(k, quotients, s);
-}
-
-/* Of ones whose positions are listed. */
-static size_t lmc__count_listed_gaps(const uint32_t *ones, size_t k, unsigned s)
+/* Bytes that the gaps of k > 0 ones take, without the mode byte. ones: their places, ascending. */
+static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
 {
     size_t quotients = ones[0] >> s, i;
     for (i = 1; i < k; i++) quotients += (ones[i] - ones[i - 1] - 1) >> s;
-    return lmc__gaps_size(k, quotients, s);
+    return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
 }
 
-/* Where gaps are written. n_bits < 8 of the low parts' bits are not written yet. */
-typedef struct lmc__gap_writer {
-    uint8_t *low, *quotients;
-    uint64_t bits;
-    unsigned n_bits, s;
-    size_t at; /* bits of quotients */
-} lmc__gap_writer;
-
-/* To out, size bytes as counted. */
-LMC__INLINE lmc__gap_writer lmc__begin_gaps(uint8_t *out, size_t size, size_t k, unsigned s)
+/* The same gaps to out, size bytes as counted. */
+static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k, unsigned s)
 {
-    lmc__gap_writer w;
-    w.low = out + 3;
-    w.quotients = w.low + (k * s + 7) / 8;
-    w.bits = 0;
-    w.n_bits = 0;
-    w.s = s;
-    w.at = 0;
+    uint8_t *low = out + 3, *const quotients = low + (k * s + 7) / 8;
+    uint64_t bits = 0;   /* of low parts */
+    unsigned n_bits = 0; /* of these, below 8 */
+    size_t at = 0 /* bit of quotients */, next = 0, i;
     out[0] = (uint8_t)k;
     out[1] = (uint8_t)(k >> 8);
     out[2] = (uint8_t)(k >> 16);
-    memset(w.quotients, 0, (size_t)(out + size - w.quotients));
-    return w;
-}
-
-LMC__INLINE void lmc__put_gap(lmc__gap_writer *w, size_t gap)
-{
-    w->bits |= (uint64_t)(gap & (((size_t)1 << w->s) - 1)) << w->n_bits;
-    for (w->n_bits += w->s; w->n_bits >= 8; w->n_bits -= 8, w->bits >>= 8)
-        *w->low++ = (uint8_t)w->bits;
-    w->at += gap >> w->s;
-    w->quotients[w->at / 8] |= (uint8_t)(1u << (w->at & 7));
-    w->at++;
-}
-
-LMC__INLINE void lmc__end_gaps(lmc__gap_writer *w)
-{
-    if (w->n_bits) *w->low = (uint8_t)w->bits;
-}
-
-/* Writes the gaps of a mask to out, size bytes as counted. */
-static void lmc__put_gaps(uint8_t *out, size_t size, const uint8_t *mask, size_t n, size_t k,
-                          unsigned polarity, unsigned s)
-{
-    lmc__one_walk ones = lmc__begin_ones(mask, n, polarity);
-    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
-    size_t next = 0, i;
+    memset(quotients, 0, (size_t)(out + size - quotients));
     for (i = 0; i < k; i++) {
-        const size_t position = lmc__next_one(&ones);
-        lmc__put_gap(&w, position - next);
-        next = position + 1;
-    }
-    lmc__end_gaps(&w);
-}
-
-/* Those of ones that are listed. */
-static void lmc__put_listed_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k,
-                                 unsigned s)
-{
-    lmc__gap_writer w = lmc__begin_gaps(out, size, k, s);
-    size_t next = 0, i;
-    for (i = 0; i < k; i++) {
-        lmc__put_gap(&w, ones[i] - next);
+        const size_t gap = ones[i] - next;
         next = (size_t)ones[i] + 1;
+        bits |= (uint64_t)(gap & (((size_t)1 << s) - 1)) << n_bits;
+        for (n_bits += s; n_bits >= 8; n_bits -= 8, bits >>= 8) *low++ = (uint8_t)bits;
+        at += gap >> s;
+        quotients[at / 8] |= (uint8_t)(1u << (at & 7));
+        at++;
     }
-    lmc__end_gaps(&w);
-}
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/put_list.h ========================================================================== */
-
-/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
- *
- * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
- * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
- * go left, and those that go right. The mask is written, then the same is done to the left list and
- * to the right one. A child's n is a count of bits in its parent's mask, which the decoder counts,
- * too: so nothing but masks is stored. Each level of the tree passes over all elements that get
- * there once, in vectors of up to 64, without a branch or a table per element.
- *
- * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree (tree.h), and its masks may be nested in turn, three deep.
- * That is how a list of which 1 % is not zero takes much less than a bit for each element, which no
- * Huffman code alone can do.
- *
- * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
- * and the list, which partitioning has overwritten, is gone.
- *
- * The same where the list has a symbol for which the tree has neither a code nor an escape. The
- * tree was made of counts of all elements, which have changed since then (put_block.h). Such a
- * symbol's rank is above those of all leaves: it goes right at each node, so it is found where the
- * last leaf is, the rarest symbol's, by a look at very few elements. */
-
-#ifndef LMC_NO_ENCODER
-static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
-
-/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
- * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
- * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
- *
- *   1  it may be: n >= 256 and nesting < 2                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays                                  here
- *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
- *      and than its gaps                                       lmc__put_mask
- *
- * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
- * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
- * does not fit in the output any more (lmc__put_node).
- *
- * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
- * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
- * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
-static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
-{
-    const uint64_t information =
-        (uint64_t)n * lmc__log2((uint32_t)n) -
-        (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
-        (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
-    const uint64_t bits = (information >> 16) + n / 200;
-    const size_t size = n / 8, nodes = lmc__min(lmc__frozen_nodes[level], size / 8);
-    return bits < n && (n - bits) * worth > (uint64_t)size * lmc__frozen_time[level] +
-                                                (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
-}
-
-/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
- * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
- * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
- * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
- * planes; the best codes would save little more there and have 43 nodes, so these two have few
- * lengths instead, nearly all leaves in flat nodes, and 9 and 13 nodes. Their borders are where the
- * costs of neighbouring trees are equal. (spec/frozen_trees.py derives all of it.) */
-static unsigned lmc__choose_level(size_t rarer, size_t n)
-{
-    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
-        25690, 20289,                               /* 0.392, 0.310; in 1/65536 */
-        13777, 9742,  6889, 4871, 3444, 2436, 1722, /* 2^-2.25, 2^-2.75, ... 2^-5.25 */
-    };
-    unsigned level = 0;
-    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)rarer << 16 < (uint64_t)n * border[level])
-        level++;
-    return level;
-}
-
-/* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size.
- *
- * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
- * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
- * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
- *
- * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
-static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
-                             unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
-                             uint8_t *spare)
-{
-    lmc__tree *const tree = &e->scratch->trees[nesting + 1];
-    uint8_t *const out = e->out, *const end = e->end;
-    size_t coded = size;
-    unsigned i;
-    lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
-    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
-    e->k->map(list, mask, size, tree->rank);
-    e->out = code;
-    e->end = code + size - 1; /* it must save a byte */
-    if (lmc__put_node(e, lmc__root_of(tree, nesting + 1), list, spare, size))
-        coded = (size_t)(e->out - code);
-    e->out = out;
-    e->end = end;
-    return coded;
-}
-
-/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer, or if it
- * has few bits: what has changed is wanted one by one there. */
-#define LMC__GAPS_RARE_SHIFT 4u
-#define LMC__GAPS_FEW ((size_t)1 << 15)
-
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room.
- *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
- * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
- * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
- * the mask would be raw, which is as right. */
-static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones, int is_of_class)
-{
-    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
-    uint8_t *const mode = e->out, *const top = e->stack.top;
-    const uint8_t *best = mask;
-    size_t best_size = size;
-    unsigned best_mode = 0;
-    const int is_rare = is_of_class && rarer <= n >> LMC__GAPS_RARE_SHIFT;
-    if (is_of_class && rarer && (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3))) {
-        const unsigned s = lmc__choose_gap_shift(n, rarer);
-        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
-        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
-        if (code) {
-            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
-            best = code;
-            best_size = coded;
-            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
-        }
-    }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
-        uint8_t *const list = lmc__push_list(&e->stack, size);
-        uint8_t *const spare = lmc__push_list(&e->stack, size);
-        uint8_t *const code = lmc__push_list(&e->stack, size);
-        const size_t coded =
-            code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
-                 : size;
-        if (coded < best_size) {
-            best = code;
-            best_size = coded;
-            best_mode = 1 + 2 * level + polarity;
-        }
-    }
-    e->stack.top = top;
-    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = (uint8_t)best_mode;
-    if (best != mode + 1) memcpy(mode + 1, best, best_size);
-    e->out += best_size + 1;
-    return 1;
-}
-
-/* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
- * there is no room. */
-static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones, int is_of_class)
-{
-    const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, is_of_class);
-    if (row > (size_t)(e->end - e->out)) return 0;
-    if (mask != e->out) memcpy(e->out, mask, row);
-    e->out += row;
-    return 1;
-}
-
-/* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
- * output already, and the children; left and right are the two lists, each with room for n. Returns
- * 0 if there is no room.
- *
- * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
- * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child.
- *
- *     left    |  n - n_right elements  | free         |
- *     right   |  n_right elements      | left's spare |      while the left child is coded
- *
- *     left    |  right's spare                        |
- *     right   |  n_right elements      | free         |      while the right child is coded
- *
- * The kernels' slack of LMC__PAD bytes is no danger to a neighbour: what the left child writes
- * behind its elements is free room, and what it writes behind its spare is the slack of `right`. */
-static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
-                          const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
-                          size_t n_right)
-{
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, 0) &&
-           lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
-           lmc__put_node(e, children.right, right, left, n_right);
-}
-
-/* All leaves of the node are symbols, and the last one is the tree's last one: there are what has
- * no code, if there is anything. */
-LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
-{
-    return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
-           tree->n_leaves < 256;
-}
-
-/* Ranks of leaves only. */
-static int lmc__are_coded(const lmc__tree *tree, const uint8_t *list, size_t n)
-{
-    size_t i;
-    unsigned highest = 0;
-    for (i = 0; i < n; i++) highest = list[i] > highest ? list[i] : highest;
-    return highest < tree->n_leaves;
-}
-
-/* The node's list says nothing: all of it is one symbol, which is known. */
-LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
-{
-    return lmc__is_one_symbol(tree, node) && !lmc__may_have_uncoded(tree, node);
-}
-
-/* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room.
- *
- * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
- * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
- * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
- * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
- *
- * The partition is told that a list is not wanted where a child is one symbol: what is known of all
- * its elements is not written. The count of ones is the size of the right list in any case.
- *
- * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
- * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
- * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
-static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
-{
-    const lmc__tree *const tree = &e->scratch->trees[node.nesting];
-    const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
-    lmc__children children;
-    unsigned flat_depth;
-    size_t n_right, mode_size;
-    uint8_t *mask, *const top = e->stack.top;
-    int fits;
-
-    if (n == 0 || lmc__is_known(tree, node)) return 1;
-    flat_depth = lmc__get_flat_depth(tree, node);
-    if ((flat_depth || lmc__is_one_symbol(tree, node)) && lmc__may_have_uncoded(tree, node) &&
-        !lmc__are_coded(tree, list, n))
-        return 0;
-    if (lmc__is_one_symbol(tree, node)) return 1;
-    if (node.end_leaf - node.first_leaf == 1) { /* the escape: the symbols themselves */
-        if (n > room) return 0;
-        e->k->map(e->out, list, n, tree->symbol);
-        e->out += n;
-        return 1;
-    }
-    if (flat_depth) {
-        if (flat_depth * row > room) return 0;
-        e->k->flatten(e->out, list, n, node.first_leaf, flat_depth);
-        e->out += flat_depth * row;
-        return 1;
-    }
-    children = lmc__get_children(tree, node);
-    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
-    mask = e->out + mode_size;
-    if (mode_size + row > room) { /* it may yet fit if it is nested */
-        if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
-    }
-    n_right = e->k->partition(mask, lmc__is_known(tree, children.left) ? NULL : list,
-                              lmc__is_known(tree, children.right) ? NULL : spare, list, n,
-                              children.right.first_leaf);
-    fits = lmc__put_sides(e, node, children, mask, list, spare, n, n_right);
-    e->stack.top = top;
-    return fits;
-}
-
-/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
- * bits for the length of each, then of the escape. Returns 0 if there is no room. */
-static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
-{
-    const unsigned count = plan->last - plan->first + 1,
-                   n_fields = count + (plan->escape_length ? 1 : 0);
-    const size_t size = 3 + (n_fields + 1) / 2;
-    uint8_t *const o = e->out;
-    unsigned i;
-    if (size > (size_t)(e->end - o)) return 0;
-    o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
-    o[1] = (uint8_t)plan->first;
-    o[2] = (uint8_t)(count - 1);
-    memset(o + 3, 0, size - 3);
-    for (i = 0; i < n_fields; i++) {
-        unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
-        o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
-    }
-    e->out += size;
-    return 1;
-}
-
-/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
-static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
-{
-    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
-                               plan->escape_length))
-        return 0;
-    lmc__tree_set_ranks(tree);
-    return 1;
-}
-
-/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten.
- * Returns 0 if there is no room. */
-static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
-                         size_t n)
-{
-    lmc__tree *const tree = &e->scratch->trees[0];
-    if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
-    e->k->map(row, row, n, tree->rank);
-    return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
-}
-
-/* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
- * since, with trees[0], so the root's tree was kept apart and is put there now. */
-static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
-                         uint8_t *row, uint8_t *spare, size_t n)
-{
-    lmc__tree *const tree = &e->scratch->trees[0];
-    lmc__node node;
-    *tree = e->scratch->root_tree;
-    node = lmc__root_of(tree, 0);
-    return lmc__put_tree_header(e, plan) &&
-           lmc__put_sides(e, node, lmc__get_children(tree, node), root->mask, row, spare, n,
-                          root->n_right);
-}
-
-/* A list of bytes that are all alike. Returns 0 if there is no room. */
-static int lmc__put_constant(lmc__encoder *e, uint8_t value)
-{
-    if (e->end - e->out < 2) return 0;
-    e->out[0] = LMC__PLANE_CONSTANT;
-    e->out[1] = value;
-    e->out += 2;
-    return 1;
-}
-
-/* A list as it is. Returns 0 if there is no room. */
-static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
-{
-    if ((size_t)(e->end - e->out) < n + 1) return 0;
-    e->out[0] = LMC__PLANE_RAW;
-    memcpy(e->out + 1, row, n);
-    e->out += n + 1;
-    return 1;
-}
-
-/* How lmc__put_planned ends.
- *
- * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
- * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
- * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
- * this cheap and every block slower. So the caller makes the row again from the block's elements,
- * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
- * which cannot fail for that reason again. Where it was the room in the output that the tree did
- * not fit in, raw does not fit either, and says so. */
-enum lmc__put {
-    LMC__PUT_NO_ROOM,
-    LMC__PUT_DONE,
-    LMC__PUT_SPOILED /* as a tree the list takes more bytes than it has: nothing is written, but row
-                        is overwritten. Rare, so nobody keeps a copy: make it again, and write it
-                        by lmc__put_raw */
-};
-
-/* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL.
- *
- * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
- * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
- * at the first other byte; if there is one, the tree has an escape for it. So is a constant, for
- * elements may have changed since they were counted. */
-static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
-                                      const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
-                                      uint8_t *spare, size_t n)
-{
-    uint8_t *const start = e->out, *const end = e->end;
-    int fits;
-    if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
-        lmc__is_constant(row, n))
-        return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
-    if (choice != LMC__CHOOSE_TREE)
-        return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
-    e->end = start + lmc__min((size_t)(end - start), n);
-    fits =
-        root ? lmc__put_root(e, plan, root, row, spare, n) : lmc__put_tree(e, plan, row, spare, n);
-    e->end = end;
-    if (fits) return LMC__PUT_DONE;
-    e->out = start;
-    return LMC__PUT_SPOILED;
-}
-
-#ifndef LMC_NO_QUANTIZE
-/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
-static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
-                         size_t n, unsigned sample)
-{
-    lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, sample);
-    if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
-    if (choice == LMC__CHOOSE_TREE) {
-        enum lmc__put put;
-        memcpy(work, row, n);
-        put = lmc__put_planned(e, choice, plan, NULL, work, spare, n);
-        if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
-    }
-    return lmc__put_raw(e, row, n);
-}
-#endif
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/plan_planes.h ======================================================================= */
-
-/* How to code each plane of a block without a prediction. Everything is decided from a sample,
- * before a byte is written; only from level max on all of the top plane is counted, where there is
- * most to gain. */
-
-#ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. The other planes are split for
- * nothing, which takes less time than to pick the top bytes one by one. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
-static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__block *block)
-{
-    uint8_t *const top = e->stack.top;
-    lmc__planes planes;
-    unsigned p;
-    for (p = 0; p < block->width; p++)
-        if ((planes.row[p] = lmc__push_list(&e->stack, block->n)) == NULL) return 0;
-    e->k->split(&planes, block->src, block->n, block->width, block->own);
-    memset(counts, 0, 256 * sizeof counts[0]);
-    lmc__count_bytes(counts, planes.row[block->width - 1], block->n);
-    e->stack.top = top;
-    return 1;
-}
-
-/* The first part of a sample is enough for so many different bytes: the codes of more depend on
- * luck. */
-#define LMC__FIRST_PART_BELOW 32u
-
-/* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
- * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
- * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
- * there is no room, which cannot happen (see workspace.h).
- *
- *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
- *                         -> count quarter 1 -> up to 32 symbols?  enough
- *     split quarters 2, 3 -> count both, of planes with more symbols
- *
- * A block of up to 8192 elements is all in the first quarter, and counted whole. */
-static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
-                                 const lmc__block *block)
-{
-    const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
-                   part = sampled ? sampled / 2 : 2; /* quarters of it */
-    const size_t n = block->n;
-    uint8_t *const top = e->stack.top;
-    uint32_t(*const counts)[256] = e->scratch->counts;
-    lmc__sample sample;
-    size_t quarter, first, all;
-    unsigned p, wants_all = 0; /* a bit for each plane */
-    if (!lmc__begin_sample(e, &sample, n, width)) return 0;
-    memset(counts, 0, width * sizeof counts[0]);
-    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->own);
-    quarter = sample.n < n ? first / part : first;
-    for (p = 0; p < width; p++) {
-        e->scratch->plans[p].bits = 8 * (uint64_t)n;
-        lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
-        choice[p] =
-            lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
-        if (choice[p] == LMC__CHOOSE_RAW) continue;
-        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
-        if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
-    }
-    all = first;
-    if (wants_all)
-        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->own);
-    for (p = 0; p < width; p++) {
-        const int has_all = (int)(wants_all >> p & 1);
-        if (choice[p] == LMC__CHOOSE_RAW) continue;
-        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + first, all - first);
-        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
-                                      (uint32_t)(has_all ? all : first), n, e->worth);
-    }
-    e->stack.top = top;
-    return 1;
-}
-
-/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. Returns 0 as
- * above. */
-static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
-{
-    const unsigned top = block->width - 1;
-    uint32_t *const counts = e->scratch->counts[top];
-    if (!lmc__choose_by_sample(e, choice, block)) return 0;
-    if (lmc__get_effort(block->level)->sample) return 1;
-    if (!lmc__count_top(e, counts, block)) return 0;
-    choice[top] =
-        lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
-    return 1;
-}
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/put_planes.h ======================================================================== */
-
-/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
- * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
- * of the top plane's tree on the way, while its bytes are in registers:
- *
- *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
- *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
- *              +-> CRC
- *
- * Planes that stay raw are written by the split where they will stand in the payload, as long as
- * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
-
-#ifndef LMC_NO_ENCODER
-/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
- * that was in vain (LMC__PUT_SPOILED) all are split once more. */
-typedef struct lmc__split_block {
-    const lmc__block *block;
-    lmc__planes planes;
-    lmc__parted root;    /* the top plane's tree, begun */
-    uint8_t *root_spare; /* where its right list is: the spare of its left one */
-    int has_root;
-} lmc__split_block;
-
-/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
- * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes, if the CRC is the same. */
-static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
-{
-    const lmc__block *const block = split->block;
-    if (block->sum) *block->sum = 0;
-    return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
-                         block->n, block->width, block->own, block->sum);
-}
-
-/* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
- * has not, and what may be a constant is better looked at first). The plane's own row becomes the
- * left list. The plane itself is then never written: it goes from the registers that split it to
- * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
- * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
- * happen (see workspace.h). */
-static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
-{
-    lmc__tree *const tree = &e->scratch->root_tree;
-    lmc__parted *const root = &split->root;
-    const size_t n = split->block->n;
-    lmc__children children;
-    lmc__node node;
-    if (plan->is_one_symbol || !lmc__tree_set_plan(tree, plan)) return 1;
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) return 1;
-    children = lmc__get_children(tree, node);
-    root->plane = split->block->width - 1;
-    root->table = tree->rank;
-    root->split = children.right.first_leaf;
-    root->mask = lmc__push_list(&e->stack, (n + 7) / 8);
-    split->root_spare = lmc__push_list(&e->stack, n);
-    if (root->mask == NULL || split->root_spare == NULL) return 0;
-    root->left = lmc__is_known(tree, children.left) ? NULL : split->planes.row[root->plane];
-    root->right = lmc__is_known(tree, children.right) ? NULL : split->root_spare;
-    split->has_root = 1;
-    return 1;
-}
-
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *crc: of the elements that the payload has.
- *
- *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
- *   2  rows: places in the payload for the leading raw planes, lists for the others
- *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload
- *
- * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5), and so a block that would not be is found out while it is written, wherever that
- * happens. Then what was written is left to be overwritten. */
-static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                              uint32_t *crc)
-{
-    const size_t n = block->n;
-    const unsigned width = block->width, top = width - 1;
-    const lmc__plan *const plans = e->scratch->plans;
-    uint8_t *const spare = lmc__push_list(&e->stack, n);
-    enum lmc__choice choice[8];
-    lmc__split_block split;
-    unsigned p, n_leading = 0; /* raw planes before the first other one */
-
-    if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
-    while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
-    if (n_leading == width) return 0;
-    e->out = dst;
-    e->end = dst + lmc__min(cap, n * width - 1);
-    if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
-    split.block = block;
-    split.has_root = 0;
-    split.root_spare = NULL;
-    for (p = 0; p < width; p++) {
-        split.planes.row[p] =
-            p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
-        if (split.planes.row[p] == NULL) return 0;
-    }
-    if (choice[top] == LMC__CHOOSE_TREE && !lmc__begin_root(e, &split, &plans[top])) return 0;
-    *crc = lmc__split_planes(e->k, &split);
-    for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
-    for (; p < width; p++) {
-        const int is_root = split.has_root && p == top;
-        enum lmc__put put;
-        put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
-                               split.planes.row[p], is_root ? split.root_spare : spare, n);
-        if (put == LMC__PUT_SPOILED) {
-            if (p == top) split.has_root = 0;                      /* now its row is wanted */
-            if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
-            put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
-        }
-        if (put == LMC__PUT_NO_ROOM) return 0;
-    }
-    return (size_t)(e->out - dst);
-}
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/plan_delta.h ======================================================================== */
-
-/* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
- *
- * An element is coded as its distance from the prediction, counted in floats or integers. How large
- * that is likely to be depends on the prediction's exponent, the *key*: a weight moves by some
- * absolute amount, and small floats are closer to each other. So elements are sorted into
- * *classes*, ranges of the key, each coded with trees of its own; the decoder has the prediction,
- * so it knows each element's class without being told.
- *
- * Which ranges: one class for each key first, then neighbours are merged, those first that lose
- * least by it, as long as that saves anything or there are too many classes. A merge saves the
- * headers of a class and costs what the two distributions differ by. What a class takes is
- * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
- * a half; the bits within an octave are noise, the same for all ways to cut. */
-
-#ifndef LMC_NO_ENCODER
-/* Which elements have changed, where they are so few that they are listed: then the sample's counts
- * are replaced by those of all of them, and what is coded is made from this list. */
-typedef struct lmc__changes {
-    lmc__changed list; /* place is NULL: they are not listed */
-    size_t n;
-    uint32_t crc; /* of all elements, if they are listed */
-} lmc__changes;
-
-/* How to code a block against its prediction. bits is compared with what coding without it is
- * estimated to take; worth is the size at which the estimate stops to be trusted. */
-typedef struct lmc__delta {
-    lmc__changes changes;
-    lmc__grouping grouping;
-    enum lmc__order order;
-    int sparse;    /* which elements have changed is a mask, and only they are coded */
-    uint64_t bits; /* that it takes, about */
-    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
-                      smaller */
-} lmc__delta;
-
-/* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. By default there are 7 where at most a fifth has changed, or where the last one saves 1/108;
- * level fast has one less, level max always 7, level archive as many as save anything. A sparse
- * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
-#define LMC__MORE_CLASSES 7u
-#define LMC__MORE_SAVING 108u
-#define LMC__DEFAULT_CLASSES 6u
-
-/* A delta of which at most one element in so many has changed is sparse. */
-#define LMC__SPARSE_ONE_IN 20u
-
-/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
- * more than 2048.) */
-#define LMC__DELTA_SAMPLE_RUN 32u
-
-/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
- * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
- * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
- * classes. */
-LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
-{
-    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
-    unsigned octave = 0, bucket;
-#if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
-#else
-    while ((residual | 2) >> octave > 1) octave++;
-#endif
-    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
-    return ((unsigned)residual & below) | (bucket & ~below);
-}
-
-/* Classes on their way from one for each key to a few.
- *
- *     keys       112 113 114 115 116 117 118      those that occur in the sample
- *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. What merging two would save is kept
- * for each pair: of all pairs but two it stays the same when classes are merged. */
-typedef struct lmc__merging {
-    lmc__key_counts *classes; /* scratch->keys: of class i */
-    lmc__key_counts *merged;  /* scratch->merged */
-    unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
-} lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
-
-/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
- *
- * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
- * others; or a tree of all, in which the bits within an octave are as they are. The planes above
- * are constant, if nothing is above 255; else most of their bytes are zero. */
-static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
-{
-    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
-    uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_below = 1, last = 1;
-    for (i = 1; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        if (count == 0) continue;
-        last = i;
-        if (i < 16) {
-            below += lmc__log_of_count(m, count);
-            last_below = i;
-            continue;
-        }
-        large += lmc__log_of_count(m, count);
-        n_large += count;
-        if (i >= 24) n_high += count;
-        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
-    }
-    all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
-    tree = all - lmc__min64(all, below + large);
-    tree = (tree >> 16) + within + 32 +
-           4 * (last < 16   ? last
-                : last < 24 ? 16u << (last - 14) / 2
-                            : 256);
-    above = 16;
-    if (n_high) {
-        above =
-            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
-        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
-    }
-    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
-}
-
-/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
- * their residuals, and its threshold.
- *
- * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
- * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
-static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
-{
-    const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places;
-    if (k == 0) return 8 * 8 + n / 512;
-    places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
-             (uint64_t)k * k / n * 47274;
-    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
-}
-
-/* Bits that a class takes in the whole block: its information, but for what lies within an octave,
- * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
- *
- * The information is n log n - sum of c log c over the magnitudes, in 2^-16 bits as lmc__log2 gives
- * it, and grows with the block: times n / total. The headers do not. So of two blocks of one kind
- * the larger one can afford more classes. */
-static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
-{
-    uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
-    unsigned i, n_used = 0;
-    if (m->sparse) return lmc__sparse_class_bits(m, counts);
-    for (i = 0; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
-    }
-    bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
-    return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
-}
-
-/* Adds the counts of a class to those of another. */
-static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
-{
-    unsigned i;
-    sum->n += counts->n;
-    for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
-}
-
-/* Bits saved by merging class c with the next one: what both take, less what one class of all their
- * elements would. Below zero where that costs bits, because their residuals differ too much. */
-static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
-{
-    memcpy(m->merged, &m->classes[c],
-           offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
-    lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
-}
-
-/* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
-LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample,
-                                        enum lmc__order order, unsigned width)
-{
-    const uint8_t *const src = sample->src, *const before = sample->base;
-    const size_t n = sample->n;
-    lmc__key_counts *const classes = m->classes;
-    uint64_t within = 0;
-    unsigned last = 0;
-    size_t i;
-    for (i = 0; i < n; i++) {
-        const uint64_t b = lmc__load_element(before, i, width);
-        const uint64_t v = lmc__load_element(src, i, width);
-        const unsigned magnitude = lmc__magnitude(
-            order == LMC__ORDER_FLOAT ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
-                                      : lmc__residual(v, b, width, LMC__ORDER_INTEGER));
-        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
-        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
-        last = magnitude > last ? magnitude : last;
-    }
-    m->last = last;
-    return within;
-}
-
-/* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
- * of octave o, of which one bit is in the bucket, o - 1. */
-static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, enum lmc__order order)
-{
-    unsigned key;
-    for (key = 0; key < 256; key++) m->classes[key].n = 0;
-    switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, order, 1);
-    case 2: return lmc__count_keys_of(m, sample, order, 2);
-    case 4: return lmc__count_keys_of(m, sample, order, 4);
-    default: return lmc__count_keys_of(m, sample, order, 8);
-    }
-}
-
-/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
- * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
-{
-    const unsigned width = m->width;
-    size_t j;
-    unsigned key, i;
-    m->last = 0;
-    for (key = 0; key < 256; key++) {
-        lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
-        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-    }
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
-        const unsigned magnitude = lmc__magnitude(residual);
-        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
-        if (magnitude > m->last) m->last = magnitude;
-    }
-    for (key = 0; key < 256; key++) {
-        lmc__key_counts *const counts = &m->classes[key];
-        uint32_t n_changed = 0;
-        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
-        if (counts->n < n_changed) counts->n = n_changed;
-        counts->magnitudes[0] = counts->n - n_changed;
-    }
-    m->total = m->n;
-}
-
-/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
-static void lmc__merge_classes(lmc__merging *m, unsigned c)
-{
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
-    m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
-}
-
-/* Of a few classes, the best way to merge them to `most` or fewer (by dynamic programming): merging
- * one pair after another, the last steps are the ones that regret the first. Returns the bits that
- * all take then; of m, only n_classes and first_key are good. A class more than max_classes, up to
- * `most`, must save 1 / LMC__MORE_SAVING.
- *
- *     cost[i][j]     of one class of what was classes i .. j
- *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
-#define LMC__FEW_CLASSES 12u
-static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
-{
-    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__MAX_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__MAX_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
-    const unsigned n = m->n_classes;
-    unsigned i, j, k, chosen = 0;
-    for (i = 0; i < n; i++) {
-        memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
-        for (j = i + 1; j < n; j++) {
-            lmc__add_counts(m->merged, &m->classes[j], m->last);
-            cost[i][j] = lmc__class_bits(m, m->merged);
-        }
-    }
-    if (most > n) most = n;
-    for (j = 0; j < n; j++) {
-        best[0][j] = cost[0][j];
-        from[0][j] = 0;
-    }
-    for (k = 1; k < most; k++) {
-        for (j = k; j < n; j++) {
-            best[k][j] = UINT64_MAX;
-            for (i = k; i <= j; i++) {
-                const uint64_t bits = best[k - 1][i - 1] + cost[i][j];
-                if (bits >= best[k][j]) continue;
-                best[k][j] = bits;
-                from[k][j] = (uint8_t)i;
-            }
-        }
-        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) <
-            best[chosen][n - 1])
-            chosen = k;
-    }
-    memcpy(first_key, m->first_key, n);
-    m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
-    return best[chosen][n - 1];
-}
-
-/* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, order and bits.
- *
- * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
- * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
- * which there may be 256. This takes at most 255 steps, each two looks at LMC__MAGNITUDES counts,
- * and a move of what lies behind.
- *
- * It ends where no merge saves anything, if there are few enough classes by then: until then it
- * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
- * thresholds are those of classes 1 on (spec 5.2). */
-static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                const lmc__block *block, enum lmc__order order,
-                                unsigned max_classes)
-{
-    const size_t n = block->n;
-    lmc__merging m;
-    uint64_t within, total_bits;
-    const lmc__changes *const changes = &delta->changes;
-    size_t n_zero = 0;
-    unsigned key, i;
-    int cuts;
-    m.classes = scratch->keys;
-    m.merged = &scratch->merged;
-    m.n = n;
-    m.total = sample->n;
-    m.width = sample->width;
-    within = lmc__count_keys(&m, sample, order);
-    for (key = 0; key < 256; key++)
-        if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->list.place != NULL;
-    if (m.sparse) {
-        lmc__count_changes(&m, changes, order);
-        within = 0; /* classes count it */
-    }
-    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes <= LMC__DEFAULT_CLASSES)
-        max_classes++;
-    cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
-    m.logs[0] = 0;
-    for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
-    for (key = 0, m.n_classes = 0; key < 256; key++) {
-        if (m.classes[key].n == 0) continue;
-        if (m.n_classes != key) m.classes[m.n_classes] = m.classes[key];
-        m.first_key[m.n_classes] = (uint8_t)key;
-        m.bits[m.n_classes] = lmc__class_bits(&m, &m.classes[m.n_classes]);
-        m.n_classes++;
-    }
-    for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
-    total_bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
-    while (m.n_classes > (cuts ? LMC__FEW_CLASSES : 1)) {
-        const int64_t least =
-            m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
-        unsigned best = 0;
-        for (i = 1; i + 1 < m.n_classes; i++)
-            if (m.saved[i] > m.saved[best]) best = i;
-        if (!cuts && m.saved[best] < -least &&
-            (m.n_classes <= max_classes || (block->may_group && m.n_classes <= LMC__MORE_CLASSES &&
-                                            -m.saved[best] > (int64_t)(total_bits >> 7))))
-            break;
-        total_bits -= (uint64_t)m.saved[best];
-        lmc__merge_classes(&m, best);
-    }
-    if (cuts)
-        total_bits = within * n / m.total +
-                     lmc__cut_classes(&m, max_classes,
-                                      block->may_group && max_classes == LMC__DEFAULT_CLASSES
-                                          ? LMC__MORE_CLASSES
-                                          : max_classes);
-    delta->grouping.n_classes = m.n_classes;
-    delta->grouping.n_natural = 0;
-    for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
-    delta->order = order;
-    delta->sparse = m.sparse && changes->n > 0;
-    delta->bits = total_bits;
-}
-
-/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
- * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
- * sample as for the classes, so that both estimates err alike. */
-static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
-                                     const lmc__block *sample, size_t n)
-{
-    const size_t total = sample->n;
-    uint64_t bits = 0;
-    unsigned p;
-    e->k->split(rows, sample->src, total, sample->width, sample->own);
-    for (p = 0; p < sample->width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
-        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
-                                                    (lmc__count_symbols(counts) - 1) * 6 / 8);
-    }
-    return bits * n / total;
-}
-
-/* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
- * elements: the block itself. Returns 0 if there is no room, which cannot happen (see
- * workspace.h). */
-static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
-{
-    const size_t n = block->n;
-    const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
-                       : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
-                                                       : LMC__DELTA_SAMPLE_RUN,
-                 size = run * block->width;
-    uint8_t *src, *base;
-    size_t i;
-    *sample = *block;
-    if (n <= LMC__SAMPLE_SIZE) return 1;
-    sample->n = run * LMC__SAMPLE_RUNS;
-    src = lmc__push_list(&e->stack, sample->n * block->width);
-    base = lmc__push_list(&e->stack, sample->n * block->width);
-    if (!src || !base) return 0;
-    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
-        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-            const size_t next =
-                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
-            LMC__PREFETCH(block->src + next);
-            LMC__PREFETCH(block->base + next);
-        }
-        memcpy(src + i * size, block->src + at, size);
-        memcpy(base + i * size, block->base + at, size);
-    }
-    sample->src = src;
-    sample->base = base;
-    return 1;
-}
-
-/* The layout of a delta of wide elements whose changes are not listed. If most are zero it is
- * sparse, or each of their planes would say again which ones are. Else the lowest planes that are
- * noise in spite of the prediction stay in natural order: to group them would save nothing. (Of two
- * bytes, only few have a second one.) */
-static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
-                               const lmc__block *sample)
-{
-    const unsigned width = sample->width;
-    const lmc__grouping one = {1, 0, {0}};
-    lmc__classes planes; /* of the residuals, as those of a single class */
-    size_t i, n_equal = 0;
-    unsigned p;
-    if (!sample->may_group || width <= 2) return;
-    for (i = 0; i < sample->n; i++)
-        n_equal +=
-            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
-    delta->sparse = n_equal > sample->n / 2;
-    if (delta->sparse || delta->grouping.n_classes == 1) return;
-    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
-    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
-                      &one);
-    for (p = 0; p + 1 < width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], sample->n);
-        if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
-        delta->grouping.n_natural = p + 1;
-    }
-}
-
-/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
-                                      const lmc__block *block, const lmc__block *sample)
-{
-    lmc__changes changes = {{NULL, NULL, NULL}, 0, 0};
-    size_t i, n_changed = 0;
-    if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
-    for (i = 0; i < sample->n; i++)
-        n_changed += lmc__load_element(sample->src, i, sample->width) !=
-                     lmc__load_element(sample->base, i, sample->width);
-    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, &changes.crc, list, block->n / LMC__SPARSE_ONE_IN, block->src,
-                                block->base, block->n, block->width);
-    if (n_changed == SIZE_MAX) return changes;
-    changes.list = *list;
-    changes.n = n_changed;
-    return changes;
-}
-
-/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
- * more; or only trying both ways will tell. put_block.h does what it says.
- *
- *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
- *                                    DELTA   |   EITHER   |   DIRECT
- *     level max                    0 .. 1/2 ..................
- *                                  DELTA  |  EITHER
- */
-enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
-
-/* How to code a block against its prediction, and whether. At level max both ways are tried unless
- * the delta takes less than half, so that a block never gets larger by its prediction.
- *
- * The estimates for both ways come from one sample and are off by some percent, so they decide only
- * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
- * after all is compared with the other way. */
-static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
-                                         const lmc__block *block)
-{
-    const int is_max = block->level >= LMC_LEVEL_MAX;
-    const unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u;
-    const size_t n = block->n;
-    const size_t room = n / LMC__SPARSE_ONE_IN;
-    uint8_t *const top = e->stack.top, *behind_list;
-    lmc__changed list;
-    uint64_t direct, worth;
-    lmc__block sample;
-    lmc__planes rows;
-    unsigned p;
-    list.place = lmc__push_numbers(&e->stack, room);
-    list.now = lmc__push_list(&e->stack, room * block->width);
-    list.before = lmc__push_list(&e->stack, room * block->width);
-    behind_list = e->stack.top;
-    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
-        return LMC__DIRECT;
-    for (p = 0; p < block->width; p++)
-        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
-    direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->changes.list.place) lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.list.place ? behind_list : top;
-    worth = is_max ? direct / 2 : direct - direct / 8;
-    delta->worth = (size_t)(worth / 8);
-    if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
-    return delta->bits < worth ? LMC__DELTA : LMC__EITHER;
-}
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/put_delta.h ========================================================================= */
-
-/* The payload of a block against its prediction (spec 5.2), as plan_delta.h has decided. One pass
- * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
- * splits them:
- *
- *     elements \                                    class 0: plane 0 .. w-1 \
- *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
- *     base     /                                    ...                     /  one by one
- *
- * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
- * then class by class the lists of its planes. */
-
-#ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are
- * dropped. */
-typedef struct lmc__grouped {
-    const lmc__block *block;
-    const lmc__delta *delta;
-    lmc__classes lists;
-    uint32_t crc;                     /* of the elements that the lists are made of */
-    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
-    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
-    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
-    size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
-    size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
-} lmc__grouped;
-
-/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
- * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
- * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.)
- *
- *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
- *     plane p           7           3           1        list     7 3 1
- *
- * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
- * last byte ends in zeros, as it must. */
-static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
-{
-    const size_t n = g->n_of[c];
-    const unsigned width = g->block->width;
-    uint8_t *const mask = g->masks[c], *const *const row = g->lists.row[c];
-    size_t i, n_kept = 0;
-    unsigned p;
-    for (i = 0; i < n; i += 8) {
-        const unsigned in_byte = (unsigned)lmc__min(8, n - i);
-        uint64_t any = 0;
-        unsigned bits = 0;
-        for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
-        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
-        while (any) {
-            const unsigned bit = lmc__lowest_bit(any) / 8;
-            any &= ~((uint64_t)255 << 8 * bit);
-            bits |= 1u << bit;
-            for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
-            n_kept++;
-        }
-        mask[i / 8] = (uint8_t)bits;
-    }
-    g->n_coded[c] = n_kept;
-}
-
-/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
-static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    size_t j;
-    memset(g->n_coded, 0, sizeof g->n_coded);
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
-        g->n_coded[class_of[lmc__key(base, block->width)]]++;
-    }
-}
-
-/* The lists of a delta whose changes are listed: nothing else is looked at. */
-static void lmc__make_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    const unsigned width = block->width;
-    size_t next[LMC__MAX_CLASSES] = {0}, j;
-    uint8_t class_of[256];
-    unsigned c, p;
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
-                                                base, width, g->delta->order);
-        c = class_of[lmc__key(base, width)];
-        g->ones[c][next[c]] = g->ranks[j];
-        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
-        next[c]++;
-    }
-}
-
-/* The ranks of each class ascend, and are below its number of elements. So it is unless the
- * prediction has changed since the changes were listed. */
-static int lmc__are_ranks(const lmc__grouped *g)
-{
-    size_t j;
-    unsigned c;
-    for (c = 0; c < g->delta->grouping.n_classes; c++) {
-        const uint32_t *const ones = g->ones[c];
-        for (j = 0; j < g->n_coded[c]; j++)
-            if (ones[j] >= g->n_of[c] || (j && ones[j] <= ones[j - 1])) return 0;
-    }
-    return 1;
-}
-
-/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
-static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__grouping *const grouping = &g->delta->grouping;
-    unsigned c;
-    if (g->ranks) {
-        lmc__make_changed(g);
-        g->crc = g->delta->changes.crc;
-        return lmc__are_ranks(g);
-    }
-    g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                      g->delta->order, grouping);
-    for (c = 0; c < grouping->n_classes; c++)
-        if (g->lists.n[c] != g->n_of[c]) return 0;
-    for (c = 0; c < grouping->n_classes; c++) {
-        g->n_coded[c] = g->n_of[c];
-        if (g->delta->sparse) lmc__drop_zeros(g, c);
-    }
-    return 1;
-}
-
-/* Room for the lists of each class, whose elements count_classes has counted: together as much as
- * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
- * workspace.h). */
-static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
-{
-    const lmc__grouping *const grouping = &g->delta->grouping;
-    unsigned c, p;
-    for (c = 0; c < grouping->n_classes; c++) {
-        for (p = grouping->n_natural; p < g->block->width; p++)
-            if ((g->lists.row[c][p] =
-                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
-                return 0;
-        if (g->ranks) {
-            if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
-        } else if (g->delta->sparse &&
-                   (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
-            return 0;
-    }
-    return 1;
-}
-
-/* The mask of a class. */
-static int lmc__put_class_mask(lmc__encoder *e, const lmc__grouped *g, unsigned c)
-{
-    const size_t n = g->n_of[c], k = g->n_coded[c];
-    uint8_t *const top = e->stack.top, *mask;
-    size_t j;
-    int done;
-    if (!g->ranks) return lmc__put_list_mask(e, 0, g->masks[c], n, k, 1);
-    if (lmc__has_mode(0, n) && k && k <= n >> LMC__GAPS_RARE_SHIFT) {
-        const unsigned s = lmc__choose_gap_shift(n, k);
-        const size_t size = lmc__count_listed_gaps(g->ones[c], k, s);
-        if (size < (n + 7) / 8) {
-            if (size + 1 > (size_t)(e->end - e->out)) return 0;
-            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s);
-            lmc__put_listed_gaps(e->out + 1, size, g->ones[c], k, s);
-            e->out += size + 1;
-            return 1;
-        }
-    }
-    mask = lmc__push_list(&e->stack, (n + 7) / 8);
-    if (!mask) return 0;
-    memset(mask, 0, (n + 7) / 8);
-    for (j = 0; j < k; j++) mask[g->ones[c][j] / 8] |= (uint8_t)(1u << (g->ones[c][j] & 7));
-    done = lmc__put_list_mask(e, 0, mask, n, k, 1);
-    e->stack.top = top;
-    return done;
-}
-
-/* One list of a class. If the tree turns out longer than the list, all lists are made again from
- * the elements. That takes as long as the first time, but it happens only where a sample was
- * unlucky; a copy of each list would cost every block something. Those that are written already are
- * made for nothing, and come out the same. Returns 0 if there is no room. */
-static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
-                               uint8_t *spare)
-{
-    uint8_t *const row = g->lists.row[c][p];
-    const size_t n = g->n_coded[c];
-    uint32_t crc;
-    lmc__plan *const plan = &e->scratch->plans[0];
-    const enum lmc__choice choice = lmc__choose_list(
-        e, plan, row, n, g->delta->sparse ? 0 : lmc__get_effort(g->block->level)->sample);
-    const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
-    if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
-    crc = g->crc;
-    if (!lmc__make_classes(e->k, g) || g->crc != crc) return 0; /* they have changed */
-    return lmc__put_raw(e, row, n);
-}
-
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * Also 0 if it was noticed that elements or prediction have changed.
- *
- * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are.
- *
- * Classes without elements have neither mask nor lists, those without coded elements no lists: the
- * decoder counts as this does, so nothing says so in the payload. */
-static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
-                             const lmc__delta *delta, uint32_t *content_crc)
-{
-    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
-    const size_t n = block->n;
-    uint8_t *const spare = lmc__push_list(&e->stack, n);
-    lmc__grouped g;
-    unsigned c, p;
-    if (!spare) return 0;
-    g.block = block;
-    g.delta = delta;
-    e->out = dst;
-    e->end = dst + lmc__min(cap, n * block->width - 1);
-    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
-    memcpy(e->out, delta->grouping.threshold, n_classes - 1);
-    e->out += n_classes - 1;
-    g.ranks = NULL;
-    if (delta->sparse && delta->changes.list.place) {
-        uint8_t class_of[256];
-        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
-        if (!g.ranks) return 0;
-        lmc__count_changed(&g, class_of);
-        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           &delta->changes.list, delta->changes.n);
-    } else {
-        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
-    }
-    for (p = 0; p < n_natural; p++)
-        g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
-    e->out += n_natural * n;                /* delta there are none */
-    if (!lmc__push_classes(e, &g)) return 0;
-    if (!lmc__make_classes(e->k, &g)) return 0;
-    *content_crc = g.crc;
-    for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, &g, c)) return 0;
-    for (c = 0; c < n_classes; c++) {
-        if (g.n_coded[c] == 0) continue;
-        for (p = n_natural; p < block->width; p++)
-            if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
-    }
-    return (size_t)(e->out - dst);
-}
-#endif /* LMC_NO_ENCODER */
-
-/* == codec/put_block.h ========================================================================= */
-
-/* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
- * smallest as far as that is known without trying everything. A payload is never larger than the
- * elements, so a block is never larger than lmc_block_bound says.
- *
- * The elements may change meanwhile, for a training loop does not wait. What is written must decode
- * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
- * one pass copies the elements to planes or classes, and takes the CRC of the bytes that it has
- * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
- * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
- * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
- * is found to have changed is as one that did not get smaller: it is stored, as it is then.
- *
- *     lmc__encode_block      header, arguments, "stored"           this file
- *     lmc__encode_payload    at a level, or better by one below     this file
- *     lmc__encode_at_level   which way                             this file
- *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
- *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
- *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
- *
- * Quantised blocks come in by put_quantised.h, and here only where they are coded without loss. The
- * bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
- * else: neither on the tier nor on the blocks before. */
-
-#ifndef LMC_NO_ENCODER
-/* Without the prediction: in planes or, if that is not smaller, stored, which is left to the
- * caller. */
-static void lmc__encode_direct(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                               const lmc__block *block)
-{
-    uint8_t *const top = e->stack.top;
-    e->worth = lmc__get_effort(block->level)->direct_worth;
-    memset(coding, 0, sizeof *coding);
-    coding->layout = LMC__LAYOUT_PLANES;
-    coding->order = block->own;
-    coding->payload_size = lmc__put_planes(e, dst, cap, block, &coding->content_crc);
-    coding->has_sum = block->sum && coding->payload_size;
-    e->stack.top = top;
-}
-
-/* Against the prediction, in at most cap bytes and in less than the elements have. Returns 0, and
- * leaves coding as it is, if it does not fit; what lies at dst is overwritten all the same. */
-static int lmc__encode_delta(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst, size_t cap,
-                             const lmc__block *block, const lmc__delta *delta)
-{
-    uint8_t *const top = e->stack.top;
-    uint32_t content_crc;
-    size_t payload_size;
-    e->worth = lmc__get_effort(block->level)->delta_worth;
-    payload_size = lmc__put_delta(e, dst, cap, block, delta, &content_crc);
-    e->stack.top = top;
-    if (payload_size == 0) return 0;
-    coding->layout = LMC__LAYOUT_PLANES;
-    coding->order = delta->order;
-    coding->is_predicted = 1;
-    coding->grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
-                       delta->grouping.n_natural << LMC__NATURAL_SHIFT;
-    coding->content_crc = content_crc;
-    coding->payload_size = payload_size;
-    coding->has_sum = 0;
-    return 1;
-}
-
-/* Encodes the payload in the smaller of two ways. A sample has been asked for a verdict first, so
- * that most blocks are coded once:
- *
- *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
- *   2  else without the prediction: the best so far
- *   3  then the delta in fewer bytes, unless the sample was sure that it is worth nothing, or 1
- *      has shown that it takes more than the best
- *
- *     verdict    ways tried                                          the sample says
- *     DIRECT     direct                                              no base, or a useless one
- *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by that
- *     EITHER     2, 3                                                in between
- *
- * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
-static void lmc__encode_at_level(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                 size_t cap, const lmc__block *block)
-{
-    lmc__delta delta;
-    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
-    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
-    if (verdict == LMC__DELTA) {
-        too_small = delta.worth;
-        if (lmc__encode_delta(e, coding, dst, lmc__min(cap, too_small), block, &delta)) return;
-    }
-    lmc__encode_direct(e, coding, dst, cap, block);
-    best = coding->payload_size ? coding->payload_size : SIZE_MAX;
-    if (verdict == LMC__DIRECT || best <= too_small) return;
-    if (lmc__encode_delta(e, coding, dst, lmc__min(cap, best - 1), block, &delta)) return;
-    if (coding->payload_size) lmc__encode_direct(e, coding, dst, cap, block);
-}
-
-/* A level above the default makes most blocks smaller than the one below it does. It is not sure
- * to: a sample may be luckier than all counts, and with other classes a delta may be larger. So all
- * levels from the default on are tried in turn, and the smallest stays. */
-static void lmc__encode_payload(lmc__encoder *e, lmc__block_coding *coding, uint8_t *dst,
-                                size_t cap, const lmc__block *block)
-{
-    uint8_t *const top = e->stack.top;
-    lmc__block trial = *block;
-    enum lmc_level best_level;
-    size_t best;
-    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
-    lmc__encode_at_level(e, coding, dst, cap, &trial);
-    e->stack.top = top;
-    best = coding->payload_size;
-    best_level = trial.level;
-    while (trial.level < block->level) {
-        trial.level = (enum lmc_level)((int)trial.level + 1);
-        lmc__encode_at_level(e, coding, dst, best ? lmc__min(cap, best - 1) : cap, &trial);
-        e->stack.top = top;
-        if (coding->payload_size == 0) continue;
-        best = coding->payload_size;
-        best_level = trial.level;
-    }
-    if (coding->payload_size || !best) return;
-    trial.level = best_level;
-    lmc__encode_at_level(e, coding, dst, cap, &trial);
-    e->stack.top = top;
-}
-
-/* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
- * the first cache. */
-static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
-                                    size_t size)
-{
-    uint32_t crc = 0;
-    size_t i, n;
-    for (i = 0; i < size; i += n) {
-        n = lmc__min(LMC__STRIP_SIZE, size - i);
-        memcpy(dst + i, src + i, n);
-        crc = k->crc32c(crc, dst + i, n);
-    }
-    return crc;
-}
-
-/* One block: payload behind the place of the header, then the header, which has its CRCs. Arguments
- * are valid. sum, has_sum: where the sum64 of the elements goes, if that is taken on the way, and
- * whether it was; or NULL. A payload that would not be smaller than the elements has size 0: then
- * they are stored. So dst_cap may be too small in two ways: for the header, or for a block
- * that has to be stored; a payload is only ever made as large as there is room. */
-static enum lmc_status lmc__encode_block(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                         size_t *dst_size, const uint8_t *src, size_t size,
-                                         const uint8_t *base, enum lmc_dtype dtype, int may_group,
-                                         enum lmc_level level, uint32_t number, void *ws,
-                                         size_t ws_size, uint64_t *sum, int *has_sum)
-{
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    lmc__block_coding coding;
-    lmc__encoder e;
-    lmc__block block;
-    size_t cap;
-
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
-    e.k = k;
-    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
-    block.src = src;
-    block.base = base;
-    block.level = level;
-    block.sum = sum;
-    block.may_group = may_group;
-    block.width = lmc_dtype_width(dtype);
-    block.order = lmc__order_of(dtype, 0);
-    block.own = lmc__order_of(dtype, 1);
-    if (dtype == LMC_AUTO) lmc__guess_width(&e, src, size, &block.width, &block.order, &block.own);
-    block.n = size / block.width;
-    lmc__encode_payload(&e, &coding, payload, cap, &block);
-    if (has_sum) *has_sum = coding.payload_size && coding.has_sum;
-    if (!coding.payload_size) {
-        if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
-        coding.order = LMC__ORDER_NONE;
-        coding.payload_size = size;
-        coding.content_crc = lmc__store_elements(k, payload, src, size);
-    }
-    lmc__put_block_header(out, &coding, block.width, block.n, k, number);
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
-    return LMC_OK;
-}
-
-/* Checks the arguments. LMC_AUTO blocks count their bytes as elements, so that any width guessed
- * stays within the limit and the workspace. The workspace belongs to the call: what it held before
- * does not matter, and nothing in it is of use afterwards. */
-LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                         const void *src, size_t size,
-                                         const lmc_block_options *options, void *ws, size_t ws_size)
-{
-    lmc_block_options o;
-    unsigned width;
-    if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    width = lmc_dtype_width(o.dtype);
-    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
-        size % width || size > LMC_MAX_BLOCK_SIZE)
-        return LMC_ERR_ARGUMENT;
-    if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
-    if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
-    return lmc__encode_block(lmc__get_kernels(), dst, dst_cap, dst_size, (const uint8_t *)src, size,
-                             (const uint8_t *)o.prediction, o.dtype, 1, o.level, o.number, ws,
-                             ws_size, NULL, NULL);
+    if (n_bits) *low = (uint8_t)bits;
 }
 #endif /* LMC_NO_ENCODER */
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
@@ -12838,14 +10932,12 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
+ * so that a position waits for the one before only in two additions.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -12856,6 +10948,23 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
     memcpy(rest, p + first, size - first);
     return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
 }
 
 typedef struct lmc__gaps {
@@ -12959,30 +11068,1493 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
     return lmc__close_gaps(&g, in);
 }
 
+/* == codec/put_list.h ========================================================================== */
+
+/* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
+ *
+ * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
+ * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
+ * and those that go right. The mask is written, then the same is done to the left list and to the
+ * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
+ * nothing but masks is stored.
+ *
+ * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
+ * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
+ * 1 % is not zero takes much less than a bit for each element.
+ *
+ * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
+ * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * the list has a symbol for which the tree has neither a code nor an escape, since elements have
+ * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
+ * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
+ * by a look at very few elements. */
+
+#ifndef LMC_NO_ENCODER
+static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
+
+/* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
+ * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
+ * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
+ * counted. */
+static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
+{
+    const uint64_t information =
+        (uint64_t)n * lmc__log2((uint32_t)n) -
+        (uint64_t)ones * lmc__log2((uint32_t)(ones ? ones : 1)) -
+        (uint64_t)(n - ones) * lmc__log2((uint32_t)(n > ones ? n - ones : 1));
+    const uint64_t bits = (information >> 16) + n / 200;
+    const size_t size = n / 8, nodes = lmc__min(lmc__frozen_nodes[level], size / 8);
+    return bits < n && (n - bits) * worth > (uint64_t)size * lmc__frozen_time[level] +
+                                                (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
+}
+
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
+ * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
+ * trees are equal. spec/frozen_trees.py derives all of it. */
+static unsigned lmc__choose_level(size_t rarer, size_t n)
+{
+    static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
+        25690, 20289,                               /* 0.392, 0.310; in 1/65536 */
+        13777, 9742,  6889, 4871, 3444, 2436, 1722, /* 2^-2.25, 2^-2.75, ... 2^-5.25 */
+    };
+    unsigned level = 0;
+    while (level < LMC__FROZEN_LEVELS - 1 && (uint64_t)rarer << 16 < (uint64_t)n * border[level])
+        level++;
+    return level;
+}
+
+/* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
+ * if it would not be smaller. list and spare: lists of size. The output is turned to `code`
+ * meanwhile: the mask may stand in the output, and is written as it is if the code is given up. */
+static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
+                             unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
+                             uint8_t *spare)
+{
+    lmc__tree *const tree = &e->scratch->trees[nesting + 1];
+    uint8_t *const out = e->out, *const end = e->end;
+    size_t coded = size;
+    unsigned i;
+    lmc__tree_set_frozen(tree, level, polarity ? 0xFF : 0);
+    for (i = 0; i < 256; i++) tree->rank[tree->symbol[i]] = (uint8_t)i;
+    e->k->map(list, mask, size, tree->rank);
+    e->out = code;
+    e->end = code + size - 1; /* it must save a byte */
+    if (lmc__put_node(e, lmc__root_of(tree, nesting + 1), list, spare, size))
+        coded = (size_t)(e->out - code);
+    e->out = out;
+    e->end = end;
+    return coded;
+}
+
+/* A mask of n bits, `ones` of them set, to e->out; it may stand in its place already. With a mode
+ * byte (lmc__has_mode) it may be nested: 0 raw; 1 + 2 * level + polarity nested. */
+static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
+                         size_t ones)
+{
+    const size_t size = (n + 7) / 8, mode_size = lmc__has_mode(nesting, n) ? 1 : 0;
+    uint8_t *const top = e->stack.top;
+    size_t best_size = size;
+    unsigned mode = 0;
+    if (mode_size) {
+        const unsigned polarity = ones > n - ones,
+                       level = lmc__choose_level(polarity ? n - ones : ones, n);
+        if (lmc__is_worth_nesting(n, ones, level, e->worth)) {
+            uint8_t *const list = lmc__push_list(&e->stack, size);
+            uint8_t *const spare = lmc__push_list(&e->stack, size);
+            uint8_t *const code = lmc__push_list(&e->stack, size);
+            if (code) /* there always is room (workspace.h); if not, raw is as right */
+                best_size =
+                    lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
+            if (best_size < size) {
+                mask = code;
+                mode = 1 + 2 * level + polarity;
+            }
+        }
+    }
+    e->stack.top = top;
+    if (mode_size + best_size > (size_t)(e->end - e->out)) return 0;
+    if (mode_size) *e->out = (uint8_t)mode;
+    e->out += mode_size;
+    if (mask != e->out) memcpy(e->out, mask, best_size);
+    e->out += best_size;
+    return 1;
+}
+
+/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer: then
+ * nothing else is tried if they are smaller than the mask. Also if it has few bits; then what is
+ * smallest stays. */
+#define LMC__GAPS_RARE_SHIFT 4u
+#define LMC__GAPS_FEW ((size_t)1 << 15)
+
+/* A mask of n bits, of the places of its k ones; or NULL if there is no room. */
+static const uint8_t *lmc__make_mask(lmc__encoder *e, const uint32_t *ones, size_t n, size_t k)
+{
+    uint8_t *const mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    size_t i;
+    if (mask) memset(mask, 0, (n + 7) / 8);
+    for (i = 0; mask && i < k; i++) mask[ones[i] / 8] |= (uint8_t)(1u << (ones[i] & 7));
+    return mask;
+}
+
+/* The mask of a class of n elements, k of them coded. mask or ones may be NULL, the places of the
+ * ones, but not both. Mode 21 + 2 * s + polarity: gaps (spec 6.3). */
+static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint32_t *ones, size_t n,
+                               size_t k)
+{
+    const size_t size = (n + 7) / 8, rarer = lmc__min(k, n - k);
+    const unsigned polarity = k > n - k, s = lmc__choose_gap_shift(n, rarer);
+    const int is_rare = rarer <= n >> LMC__GAPS_RARE_SHIFT,
+              may_be_gaps = lmc__has_mode(0, n) && rarer &&
+                            (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3));
+    uint8_t *const start = e->out, *const top = e->stack.top;
+    size_t gaps = SIZE_MAX;
+    int fits = 0;
+    if (!mask && polarity) mask = lmc__make_mask(e, ones, n, k);
+    if (may_be_gaps && (polarity || !ones)) {
+        uint32_t *const places = lmc__push_numbers(&e->stack, rarer);
+        if (!places || !mask) return 0;
+        (void)lmc__list_ones(places, rarer, mask, n, polarity ? UINT64_MAX : 0);
+        ones = places;
+    }
+    if (may_be_gaps) gaps = lmc__count_gaps(ones, rarer, s);
+    if (!is_rare || gaps >= size) {
+        if (!mask) mask = lmc__make_mask(e, ones, n, k);
+        fits = mask && lmc__put_mask(e, 0, mask, n, k);
+    }
+    if (gaps < size && (!fits || gaps < (size_t)(e->out - start))) {
+        e->out = start;
+        fits = gaps < (size_t)(e->end - start);
+        if (fits) {
+            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
+            lmc__put_gaps(e->out + 1, gaps, ones, rarer, s);
+            e->out += gaps + 1;
+        }
+    }
+    e->stack.top = top;
+    return fits;
+}
+
+/* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
+ * output already, and the children; left and right are the two lists, each with room for n.
+ *
+ * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
+ * right list as its spare; after it, all of left is free, and is the spare of the right child.
+ *
+ *     left    |  n - n_right elements  | free         |
+ *     right   |  n_right elements      | left's spare |      while the left child is coded
+ *
+ *     left    |  right's spare                        |
+ *     right   |  n_right elements      | free         |      while the right child is coded
+ *
+ * The kernels' slack of LMC__PAD bytes is no danger to a neighbour: what the left child writes
+ * behind its elements is free room, and what it writes behind its spare is the slack of `right`. */
+static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children children,
+                          const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
+                          size_t n_right)
+{
+    return lmc__put_mask(e, node.nesting, mask, n, n_right) &&
+           lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
+           lmc__put_node(e, children.right, right, left, n_right);
+}
+
+/* The last leaf of a tree that has neither an escape nor a code for each byte is among the node's:
+ * what has no code is there, if there is anything. */
+LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
+{
+    return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
+           tree->n_leaves < 256;
+}
+
+/* Ranks of leaves only. */
+static int lmc__are_coded(const lmc__tree *tree, const uint8_t *list, size_t n)
+{
+    size_t i;
+    unsigned highest = 0;
+    for (i = 0; i < n; i++) highest = list[i] > highest ? list[i] : highest;
+    return highest < tree->n_leaves;
+}
+
+/* The node's list says nothing: all of it is one symbol, which is known. */
+LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
+{
+    return lmc__is_one_symbol(tree, node) && !lmc__may_have_uncoded(tree, node);
+}
+
+/* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
+ * spare: a list of n.
+ *
+ * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
+ * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
+ * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit. A list
+ * is not wanted where a child is one symbol.
+ *
+ * Recursion is 15 deep at most in each of up to three trees. Time is n for each level of the tree,
+ * so at most 15 n; for a skewed list little more than n. */
+static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
+{
+    const lmc__tree *const tree = &e->scratch->trees[node.nesting];
+    const size_t room = (size_t)(e->end - e->out), row = (n + 7) / 8;
+    lmc__children children;
+    unsigned flat_depth;
+    size_t n_right, mode_size;
+    uint8_t *mask, *const top = e->stack.top;
+    int fits;
+
+    if (n == 0 || lmc__is_known(tree, node)) return 1;
+    flat_depth = lmc__get_flat_depth(tree, node);
+    if ((flat_depth || lmc__is_one_symbol(tree, node)) && lmc__may_have_uncoded(tree, node) &&
+        !lmc__are_coded(tree, list, n))
+        return 0;
+    if (lmc__is_one_symbol(tree, node)) return 1;
+    if (node.end_leaf - node.first_leaf == 1) { /* the escape: the symbols themselves */
+        if (n > room) return 0;
+        e->k->map(e->out, list, n, tree->symbol);
+        e->out += n;
+        return 1;
+    }
+    if (flat_depth) {
+        if (flat_depth * row > room) return 0;
+        e->k->flatten(e->out, list, n, node.first_leaf, flat_depth);
+        e->out += flat_depth * row;
+        return 1;
+    }
+    children = lmc__get_children(tree, node);
+    mode_size = lmc__has_mode(node.nesting, n) ? 1 : 0;
+    mask = e->out + mode_size;
+    if (mode_size + row > room) { /* it may yet fit if it is nested */
+        if (!mode_size || (mask = lmc__push_list(&e->stack, row)) == NULL) return 0;
+    }
+    n_right = e->k->partition(mask, lmc__is_known(tree, children.left) ? NULL : list,
+                              lmc__is_known(tree, children.right) ? NULL : spare, list, n,
+                              children.right.first_leaf);
+    fits = lmc__put_sides(e, node, children, mask, list, spare, n, n_right);
+    e->stack.top = top;
+    return fits;
+}
+
+/* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
+ * bits for the length of each, then of the escape. */
+static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
+{
+    const unsigned count = plan->last - plan->first + 1,
+                   n_fields = count + (plan->escape_length ? 1 : 0);
+    const size_t size = 3 + (n_fields + 1) / 2;
+    uint8_t *const o = e->out;
+    unsigned i;
+    if (size > (size_t)(e->end - o)) return 0;
+    o[0] = plan->escape_length ? LMC__PLANE_TREE_ESCAPE : LMC__PLANE_TREE;
+    o[1] = (uint8_t)plan->first;
+    o[2] = (uint8_t)(count - 1);
+    memset(o + 3, 0, size - 3);
+    for (i = 0; i < n_fields; i++) {
+        unsigned length = i < count ? plan->lengths[plan->first + i] : plan->escape_length;
+        o[3 + i / 2] = (uint8_t)(o[3 + i / 2] | length << 4 * (i & 1));
+    }
+    e->out += size;
+    return 1;
+}
+
+/* The tree of a plan, with ranks. Returns 0 if it is none, which cannot happen. */
+static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
+{
+    if (!lmc__tree_set_lengths(tree, plan->lengths + plan->first, plan->first, plan->last,
+                               plan->escape_length))
+        return 0;
+    lmc__tree_set_ranks(tree);
+    return 1;
+}
+
+/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten. */
+static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
+                         size_t n)
+{
+    lmc__tree *const tree = &e->scratch->trees[0];
+    if (!lmc__put_tree_header(e, plan) || !lmc__tree_set_plan(tree, plan)) return 0;
+    e->k->map(row, row, n, tree->rank);
+    return lmc__put_node(e, lmc__root_of(tree, 0), row, spare, n);
+}
+
+/* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
+static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
+                         uint8_t *row, uint8_t *spare, size_t n)
+{
+    lmc__tree *const tree = &e->scratch->trees[0];
+    lmc__node node;
+    *tree = e->scratch->root_tree;
+    node = lmc__root_of(tree, 0);
+    return lmc__put_tree_header(e, plan) &&
+           lmc__put_sides(e, node, lmc__get_children(tree, node), root->mask, row, spare, n,
+                          root->n_right);
+}
+
+/* A list of bytes that are all alike. */
+static int lmc__put_constant(lmc__encoder *e, uint8_t value)
+{
+    if (e->end - e->out < 2) return 0;
+    e->out[0] = LMC__PLANE_CONSTANT;
+    e->out[1] = value;
+    e->out += 2;
+    return 1;
+}
+
+/* A list as it is. */
+static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
+{
+    if ((size_t)(e->end - e->out) < n + 1) return 0;
+    e->out[0] = LMC__PLANE_RAW;
+    memcpy(e->out + 1, row, n);
+    e->out += n + 1;
+    return 1;
+}
+
+/* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
+ * list would make every block slower, so the caller makes the row again from the elements, which is
+ * rare, and writes it by lmc__put_raw. */
+enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
+
+/* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
+ * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
+ * That a list is constant is looked into, for it may be a guess, or have changed; the tree of one
+ * symbol has an escape. */
+static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
+                                      const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
+                                      uint8_t *spare, size_t n)
+{
+    uint8_t *const start = e->out, *const end = e->end;
+    int fits;
+    if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
+        lmc__is_constant(row, n))
+        return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+    if (choice != LMC__CHOOSE_TREE)
+        return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+    e->end = start + lmc__min((size_t)(end - start), n);
+    fits =
+        root ? lmc__put_root(e, plan, root, row, spare, n) : lmc__put_tree(e, plan, row, spare, n);
+    e->end = end;
+    if (fits) return LMC__PUT_DONE;
+    e->out = start;
+    return LMC__PUT_SPOILED;
+}
+
+#ifndef LMC_NO_QUANTIZE
+/* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
+ * work and spare are lists; sample: as for lmc__choose_list. */
+static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
+                         size_t n, unsigned sample)
+{
+    lmc__plan *const plan = &e->scratch->plans[0];
+    const enum lmc__choice choice = lmc__choose_list(e, plan, row, n, sample);
+    if (choice == LMC__CHOOSE_CONSTANT) return lmc__put_constant(e, row[0]);
+    if (choice == LMC__CHOOSE_TREE) {
+        enum lmc__put put;
+        memcpy(work, row, n);
+        put = lmc__put_planned(e, choice, plan, NULL, work, spare, n);
+        if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
+    }
+    return lmc__put_raw(e, row, n);
+}
+#endif
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/plan_planes.h ======================================================================= */
+
+/* How to code each plane of a block without a prediction, by a sample; from level max on, all of
+ * the top plane is counted, where there is most to gain. */
+
+#ifndef LMC_NO_ENCODER
+/* The counts of the top bytes of all elements. The other planes are split for nothing, which is
+ * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
+ * (workspace.h). */
+static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__planes planes;
+    const uint32_t *counts;
+    if (!lmc__push_planes(e, &planes, block->n, block->width)) return NULL;
+    e->k->split(&planes, block->src, block->n, block->width, block->own);
+    counts = lmc__count_list(e, planes.row[block->width - 1], block->n);
+    e->stack.top = top;
+    return counts;
+}
+
+/* The first part of a sample is enough for so many different bytes: the codes of more depend on
+ * luck. */
+#define LMC__FIRST_PART_BELOW 32u
+
+/* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
+ * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
+ * halves of the sample; at level fast quarters. Returns 0 as above.
+ *
+ *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
+ *                         -> count quarter 1 -> up to 32 symbols?  enough
+ *     split quarters 2, 3 -> count both, of planes with more symbols
+ *
+ * A block of up to 8192 elements is all in the first quarter, and counted whole. */
+static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
+                                 const lmc__block *block)
+{
+    const unsigned width = block->width, sampled = lmc__get_effort(block->level)->sample,
+                   part = sampled ? sampled / 2 : 2; /* quarters of it */
+    const size_t n = block->n;
+    uint8_t *const top = e->stack.top;
+    uint32_t(*const counts)[256] = e->scratch->counts;
+    lmc__sample sample;
+    size_t quarter, first, all;
+    unsigned p, wants_all = 0; /* a bit for each plane */
+    if (!lmc__begin_sample(e, &sample, n, width)) return 0;
+    memset(counts, 0, width * sizeof counts[0]);
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, n, width, block->own);
+    quarter = sample.n < n ? first / part : first;
+    for (p = 0; p < width; p++) {
+        e->scratch->plans[p].bits = 8 * (uint64_t)n;
+        lmc__count_bytes(counts[p], sample.planes.row[p], quarter);
+        choice[p] =
+            lmc__is_raw(counts[p], (uint32_t)quarter, 7) ? LMC__CHOOSE_RAW : LMC__CHOOSE_TREE;
+        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        lmc__count_bytes(counts[p], sample.planes.row[p] + quarter, first - quarter);
+        if (lmc__count_symbols(counts[p]) > LMC__FIRST_PART_BELOW) wants_all |= 1u << p;
+    }
+    all = first;
+    if (wants_all)
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, n, width, block->own);
+    for (p = 0; p < width; p++) {
+        const int has_all = (int)(wants_all >> p & 1);
+        if (choice[p] == LMC__CHOOSE_RAW) continue;
+        if (has_all) lmc__count_bytes(counts[p], sample.planes.row[p] + first, all - first);
+        choice[p] = lmc__choose_plane(&e->scratch->plans[p], counts[p],
+                                      (uint32_t)(has_all ? all : first), n, e->worth);
+    }
+    e->stack.top = top;
+    return 1;
+}
+
+/* How to code each plane: choice[p], and e->scratch->plans[p] where that is a tree. Returns 0 as
+ * above. */
+static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
+{
+    const unsigned top = block->width - 1;
+    const uint32_t *counts;
+    if (!lmc__choose_by_sample(e, choice, block)) return 0;
+    if (lmc__get_effort(block->level)->sample) return 1;
+    counts = lmc__count_top(e, block);
+    if (!counts) return 0;
+    choice[top] =
+        lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
+    return 1;
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/put_planes.h ======================================================================== */
+
+/* The payload of a block without a prediction (spec 5.1): its planes, one after another. One pass
+ * over the elements (the kernel split_root) splits them, takes their CRC, and does the first step
+ * of the top plane's tree on the way, while its bytes are in registers:
+ *
+ *     elements -> order -> split -> plane 0 .. w-2 ------------------> rows, coded one by one
+ *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
+ *              +-> CRC
+ *
+ * The leading planes that stay raw are written by the split where they will stand in the payload.
+ * With bf16 that is all but the exponent. */
+
+#ifndef LMC_NO_ENCODER
+/* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
+ * that was in vain (LMC__PUT_SPOILED) all are split once more. */
+typedef struct lmc__split_block {
+    const lmc__block *block;
+    lmc__planes planes;
+    lmc__parted root;    /* the top plane's tree, begun */
+    uint8_t *root_spare; /* where its right list is: the spare of its left one */
+    int has_root;
+} lmc__split_block;
+
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time: it reads
+ * the elements only. */
+static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
+{
+    const lmc__block *const block = split->block;
+    if (block->sum) *block->sum = 0;
+    return k->split_root(k, &split->planes, split->has_root ? &split->root : NULL, block->src,
+                         block->n, block->width, block->own, block->sum);
+}
+
+/* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
+ * has not, and what may be a constant is better looked at first). The plane's own row becomes the
+ * left list; the plane itself is then never written. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
+static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
+{
+    lmc__tree *const tree = &e->scratch->root_tree;
+    lmc__parted *const root = &split->root;
+    const size_t n = split->block->n;
+    lmc__children children;
+    lmc__node node;
+    if (plan->is_one_symbol || !lmc__tree_set_plan(tree, plan)) return 1;
+    node = lmc__root_of(tree, 0);
+    if (lmc__get_flat_depth(tree, node)) return 1;
+    children = lmc__get_children(tree, node);
+    root->plane = split->block->width - 1;
+    root->table = tree->rank;
+    root->split = children.right.first_leaf;
+    root->mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    split->root_spare = lmc__push_list(&e->stack, n);
+    if (root->mask == NULL || split->root_spare == NULL) return 0;
+    root->left = lmc__is_known(tree, children.left) ? NULL : split->planes.row[root->plane];
+    root->right = lmc__is_known(tree, children.right) ? NULL : split->root_spare;
+    split->has_root = 1;
+    return 1;
+}
+
+/* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
+ * and at most cap; else 0. *crc: of the elements that the payload has.
+ *
+ *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
+ *   2  rows: places in the payload for the leading raw planes, lists for the others
+ *   3  split all elements, with the top plane's root and the CRC
+ *   4  code the planes one by one, in the order of the payload */
+static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                              uint32_t *crc)
+{
+    const size_t n = block->n;
+    const unsigned width = block->width, top = width - 1;
+    const lmc__plan *const plans = e->scratch->plans;
+    uint8_t *const spare = lmc__push_list(&e->stack, n);
+    enum lmc__choice choice[8];
+    lmc__split_block split;
+    unsigned p, n_leading = 0; /* raw planes before the first other one */
+
+    if (spare == NULL || !lmc__choose_planes(e, choice, block)) return 0;
+    while (n_leading < width && choice[n_leading] == LMC__CHOOSE_RAW) n_leading++;
+    if (n_leading == width) return 0;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * width - 1);
+    if (n_leading * (n + 1) > (size_t)(e->end - e->out)) return 0;
+    split.block = block;
+    split.has_root = 0;
+    split.root_spare = NULL;
+    for (p = 0; p < width; p++) {
+        split.planes.row[p] =
+            p < n_leading ? e->out + p * (n + 1) + 1 : lmc__push_list(&e->stack, n);
+        if (split.planes.row[p] == NULL) return 0;
+    }
+    if (choice[top] == LMC__CHOOSE_TREE && !lmc__begin_root(e, &split, &plans[top])) return 0;
+    *crc = lmc__split_planes(e->k, &split);
+    for (p = 0; p < n_leading; p++, e->out += n + 1) e->out[0] = LMC__PLANE_RAW;
+    for (; p < width; p++) {
+        const int is_root = split.has_root && p == top;
+        enum lmc__put put;
+        put = lmc__put_planned(e, choice[p], &plans[p], is_root ? &split.root : NULL,
+                               split.planes.row[p], is_root ? split.root_spare : spare, n);
+        if (put == LMC__PUT_SPOILED) {
+            if (p == top) split.has_root = 0;                      /* now its row is wanted */
+            if (lmc__split_planes(e->k, &split) != *crc) return 0; /* they have changed */
+            put = lmc__put_raw(e, split.planes.row[p], n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
+        }
+        if (put == LMC__PUT_NO_ROOM) return 0;
+    }
+    return (size_t)(e->out - dst);
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/plan_delta.h ======================================================================== */
+
+/* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
+ *
+ * An element is coded as its distance from the prediction, counted in floats or integers. How large
+ * that is depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
+ * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
+ * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
+ *
+ * At first each key is a class; then neighbours are merged. A merge saves the headers of a class
+ * and costs what the two distributions differ by. What a class takes is estimated from the
+ * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
+ * within an octave are noise, the same for all ways to cut. */
+
+#ifndef LMC_NO_ENCODER
+/* What has changed, if that is so little that it is listed: then all that is coded is made from
+ * this list. */
+typedef struct lmc__changes {
+    lmc__changed list; /* place is NULL: not listed */
+    size_t n;
+    uint32_t crc; /* of all elements, if they are listed */
+} lmc__changes;
+
+/* How to code a block against its prediction. */
+typedef struct lmc__delta {
+    lmc__changes changes;
+    lmc__grouping grouping;
+    enum lmc__order order;
+    int sparse;    /* which elements have changed is a mask, and only they are coded */
+    uint64_t bits; /* that it takes, about */
+    size_t border; /* bytes: if it takes more, coding without the prediction may be smaller */
+} lmc__delta;
+
+/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, and each one slower to
+ * decode by 6 %. By default there is one more where at most a fifth has changed, or where it saves
+ * 1/108. A sparse delta has as many as save 1/1024 each, or 1/128 where it takes more than n / 16
+ * bits. */
+#define LMC__MORE_CLASSES 7u
+#define LMC__MORE_SAVING 108u
+#define LMC__DEFAULT_CLASSES 6u
+
+/* A delta of which at most one element in so many has changed is sparse. */
+#define LMC__SPARSE_ONE_IN 20u
+
+/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
+ * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
+#define LMC__DELTA_SAMPLE_RUN 32u
+
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
+ * deltas most residuals are there; above, each octave has two. */
+LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
+{
+    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
+    unsigned octave = 0, bucket;
+#if defined(__GNUC__)
+    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
+#else
+    while ((residual | 2) >> octave > 1) octave++;
+#endif
+    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
+    return ((unsigned)residual & below) | (bucket & ~below);
+}
+
+/* Classes on their way from one for each key to a few.
+ *
+ *     keys       112 113 114 115 116 117 118      those that occur in the sample
+ *     classes     0   1   2   3   4   5   6       at first
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
+typedef struct lmc__merging {
+    lmc__key_counts *classes; /* scratch->keys: of class i */
+    lmc__key_counts *merged;  /* scratch->merged */
+    unsigned n_classes;
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
+} lmc__merging;
+
+/* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
+ * their residuals, and its threshold.
+ *
+ * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
+ * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ *
+ * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
+static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
+{
+    const uint32_t n = counts->n, k = n - counts->magnitudes[0];
+    const uint64_t raw = 8 + 8 * (uint64_t)k;
+    uint64_t places, coded = (uint64_t)k * lmc__log2(k ? k : 1), within = 0;
+    uint32_t n_high = 0;
+    unsigned i, last = 1;
+    if (k == 0) return 8 * 8 + n / 512;
+    places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
+             (uint64_t)k * k / n * 47274;
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
+        if (i >= 24) n_high += count;
+        if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    coded = (coded >> 16) + within + 32 + 4 * (last < 16 ? last : 24);
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__min64(raw, coded) +
+           (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
+}
+
+/* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
+ * magnitudes, times n / total; and headers: two dozen bytes, and 6 bits for each of the 40 symbols
+ * or more that trees have. */
+static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
+{
+    uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
+    unsigned i, n_used = 0;
+    if (m->sparse) return lmc__sparse_class_bits(m, counts);
+    for (i = 0; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
+    }
+    bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
+    return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
+}
+
+/* Adds the counts of a class to those of another. */
+static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts, unsigned last)
+{
+    unsigned i;
+    sum->n += counts->n;
+    for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
+}
+
+/* Bits saved by merging class c with the next one; below zero where that costs bits. */
+static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
+{
+    memcpy(m->merged, &m->classes[c],
+           offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
+    lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
+}
+
+/* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
+LMC__INLINE void lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
+{
+    const uint8_t *const src = sample->src, *const before = sample->base;
+    const enum lmc__order order = sample->order;
+    lmc__key_counts *const classes = m->classes;
+    uint64_t within = 0;
+    unsigned last = 0;
+    size_t i;
+    for (i = 0; i < sample->n; i++) {
+        const uint64_t b = lmc__load_element(before, i, width);
+        const uint64_t v = lmc__load_element(src, i, width);
+        const unsigned magnitude = lmc__magnitude(
+            order == LMC__ORDER_FLOAT ? lmc__residual(v, b, width, LMC__ORDER_FLOAT)
+                                      : lmc__residual(v, b, width, LMC__ORDER_INTEGER));
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
+        if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        counts->magnitudes[magnitude]++;
+        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
+        last = magnitude > last ? magnitude : last;
+    }
+    m->last = last;
+    m->within = within;
+}
+
+/* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
+static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
+{
+    size_t n_equal = 0;
+    unsigned key;
+    m->total = sample->n;
+    m->width = sample->width;
+    for (key = 0; key < 256; key++) m->classes[key].n = 0;
+    switch (sample->width) {
+    case 1: lmc__count_keys_of(m, sample, 1); break;
+    case 2: lmc__count_keys_of(m, sample, 2); break;
+    case 4: lmc__count_keys_of(m, sample, 4); break;
+    default: lmc__count_keys_of(m, sample, 8);
+    }
+    for (key = 0; key < 256; key++)
+        if (m->classes[key].n) n_equal += m->classes[key].magnitudes[0];
+    return n_equal;
+}
+
+/* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
+ * are kept: the elements of each key are as many as the sample says. */
+static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
+{
+    const unsigned width = m->width;
+    size_t j;
+    unsigned key, i;
+    m->last = 0;
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
+        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+    }
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual =
+            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
+        const unsigned magnitude = lmc__magnitude(residual);
+        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
+        if (magnitude > m->last) m->last = magnitude;
+    }
+    for (key = 0; key < 256; key++) {
+        lmc__key_counts *const counts = &m->classes[key];
+        uint32_t n_changed = 0;
+        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
+        if (counts->n < n_changed) counts->n = n_changed;
+        counts->magnitudes[0] = counts->n - n_changed;
+    }
+    m->total = m->n;
+    m->within = 0; /* classes count it */
+}
+
+/* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
+ * would save has to be found again. */
+static void lmc__merge_classes(lmc__merging *m, unsigned c)
+{
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
+    m->n_classes--;
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
+}
+
+/* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
+ * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
+ *
+ *     cost[i][j]     of one class of what was classes i .. j
+ *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
+#define LMC__FEW_CLASSES 12u
+static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
+{
+    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
+    const unsigned n = m->n_classes;
+    unsigned i, j, k, chosen = 0;
+    for (i = 0; i < n; i++) {
+        memcpy(m->merged, &m->classes[i], sizeof *m->merged);
+        cost[i][i] = m->classes[i].bits;
+        for (j = i + 1; j < n; j++) {
+            lmc__add_counts(m->merged, &m->classes[j], m->last);
+            cost[i][j] = lmc__class_bits(m, m->merged);
+        }
+    }
+    for (j = 0; j < n; j++) {
+        best[0][j] = cost[0][j];
+        from[0][j] = 0;
+    }
+    for (k = 1; k < n && k < most; k++) {
+        uint64_t bits, least = 0;
+        for (j = k; j < n; j++) {
+            best[k][j] = UINT64_MAX;
+            for (i = k; i <= j; i++) {
+                bits = best[k - 1][i - 1] + cost[i][j];
+                if (bits >= best[k][j]) continue;
+                best[k][j] = bits;
+                from[k][j] = (uint8_t)i;
+            }
+        }
+        bits = best[k][n - 1];
+        if (m->sparse) least = bits >> (bits > m->n / 16 ? 7 : 10);
+        else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
+        if (bits + least < best[chosen][n - 1]) chosen = k;
+    }
+    m->n_classes = chosen + 1;
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
+    return best[chosen][n - 1];
+}
+
+/* The best classes, by m->classes, a sample's keys, of which n_equal elements are as predicted.
+ * Sets all of delta but its changes and border.
+ *
+ * Until there are few, the pair of neighbours is merged that saves most, or costs least: at most
+ * 255 steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first
+ * class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
+                                size_t n_equal)
+{
+    const lmc__changes *const changes = &delta->changes;
+    unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u, most,
+             key, i;
+    m->sparse = changes->list.place != NULL;
+    if (m->sparse) {
+        lmc__count_changes(m, changes, block->order);
+        max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    } else if (block->may_group && n_equal * 5 >= m->total * 4 &&
+               max_classes <= LMC__DEFAULT_CLASSES)
+        max_classes++;
+    most =
+        block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
+    for (key = 0, m->n_classes = 0; key < 256; key++) {
+        if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
+        if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
+        m->n_classes++;
+    }
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
+    while (m->n_classes > LMC__FEW_CLASSES) {
+        unsigned best = 0;
+        for (i = 1; i + 1 < m->n_classes; i++)
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
+        lmc__merge_classes(m, best);
+    }
+    delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
+    delta->grouping.n_classes = m->n_classes;
+    delta->grouping.n_natural = 0;
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
+    delta->order = block->order;
+    delta->sparse = m->sparse && changes->n > 0;
+}
+
+/* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
+ * planes, each as large as lmc__is_raw counts it, and raw at most. rows: lists for them. The same
+ * sample as for the classes, so that both estimates err alike. */
+static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
+                                     const lmc__block *sample, size_t n)
+{
+    const size_t total = sample->n;
+    uint64_t bits = 0;
+    unsigned p;
+    e->k->split(rows, sample->src, total, sample->width, sample->own);
+    for (p = 0; p < sample->width; p++) {
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
+        bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
+                                                    (lmc__count_symbols(counts) - 1) * 6 / 8);
+    }
+    return bits * n / total;
+}
+
+/* A sample of a block and of its prediction; of a block of up to 8192 elements: the block itself.
+ * Returns 0 if there is no room, which cannot happen (workspace.h). */
+static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
+{
+    const size_t n = block->n;
+    const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
+                       : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
+                                                       : LMC__DELTA_SAMPLE_RUN;
+    uint8_t *src, *base;
+    *sample = *block;
+    if (n <= LMC__SAMPLE_SIZE) return 1;
+    sample->n = run * LMC__SAMPLE_RUNS;
+    src = lmc__push_list(&e->stack, sample->n * block->width);
+    base = lmc__push_list(&e->stack, sample->n * block->width);
+    if (!src || !base) return 0;
+    lmc__gather_runs(src, block->src, n, block->width, run, 0, 4);
+    lmc__gather_runs(base, block->base, n, block->width, run, 0, 4);
+    sample->src = src;
+    sample->base = base;
+    return 1;
+}
+
+/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
+ * it is sparse, or each of their planes would say again which ones are. Else the lowest planes that
+ * are noise in spite of the prediction stay in natural order: to group them would save nothing. */
+static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
+                               const lmc__block *sample, size_t n_equal)
+{
+    const unsigned width = sample->width;
+    const lmc__grouping one = {1, 0, {0}};
+    lmc__classes planes; /* of the residuals, as those of a single class */
+    unsigned p;
+    if (!sample->may_group || width <= 2) return;
+    delta->sparse = n_equal > sample->n / 2;
+    if (delta->sparse || delta->grouping.n_classes == 1) return;
+    for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
+    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
+                      &one);
+    for (p = 0; p + 1 < width; p++) {
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
+        if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
+        delta->grouping.n_natural = p + 1;
+    }
+}
+
+/* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
+ * more; or only trying both ways will tell. put_block.h does what it says.
+ *
+ *     delta / direct, estimated    0 ........ 7/8 ........ 9/8 ........
+ *                                    DELTA   |   EITHER   |   DIRECT
+ *     level max                    0 .. 1/2 ..................
+ *                                  DELTA  |  EITHER
+ */
+enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
+
+/* How to code a block against its prediction, and whether. The estimates for both ways come from
+ * one sample and are off by some percent, so they decide only where they differ by an eighth. At
+ * level max both ways are tried unless the delta takes less than half, so that a block never gets
+ * larger by its prediction. */
+static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
+                                         const lmc__block *block)
+{
+    const int is_max = block->level >= LMC_LEVEL_MAX;
+    const size_t n = block->n, room = n / LMC__SPARSE_ONE_IN;
+    uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changes *const changes = &delta->changes;
+    uint64_t direct, border;
+    size_t n_equal;
+    lmc__merging m;
+    lmc__changed list;
+    lmc__block sample;
+    lmc__planes rows;
+    list.place = lmc__push_numbers(&e->stack, room);
+    list.now = lmc__push_list(&e->stack, room * block->width);
+    list.before = lmc__push_list(&e->stack, room * block->width);
+    behind_list = e->stack.top;
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block) ||
+        !lmc__push_planes(e, &rows, sample.n, block->width))
+        return LMC__DIRECT;
+    m.classes = e->scratch->keys;
+    m.merged = &e->scratch->merged;
+    m.n = n;
+    n_equal = lmc__count_keys(&m, &sample);
+    memset(changes, 0, sizeof *changes);
+    /* sparse is a kind of Grouping */
+    if (block->may_group && sample.n - n_equal <= sample.n / (LMC__SPARSE_ONE_IN - 4)) {
+        changes->n = e->k->list_changes(e->k, &changes->crc, &list, room, block->src, block->base,
+                                        n, block->width);
+        if (changes->n != SIZE_MAX) changes->list = list;
+    }
+    direct = lmc__estimate_direct(e, &rows, &sample, n);
+    lmc__choose_classes(&m, delta, block, n_equal);
+    if (!changes->list.place) lmc__choose_layout(e, delta, &rows, &sample, n_equal);
+    e->stack.top = changes->list.place ? behind_list : top;
+    border = is_max ? direct / 2 : direct - direct / 8;
+    delta->border = (size_t)(border / 8);
+    if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
+    return delta->bits < border ? LMC__DELTA : LMC__EITHER;
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/put_delta.h ========================================================================= */
+
+/* The payload of a block against its prediction (spec 5.2), as plan_delta.h has decided. One pass
+ * over both (the kernel group) takes the residuals, sorts them into classes by the prediction, and
+ * splits them:
+ *
+ *     elements \                                    class 0: plane 0 .. w-1 \
+ *               residual -> by the key, one of ->   class 1: plane 0 .. w-1  } lists, coded
+ *     base     /                                    ...                     /  one by one
+ *
+ * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
+
+#ifndef LMC_NO_ENCODER
+/* The lists of a delta, and how to make them again. */
+typedef struct lmc__grouped {
+    const lmc__block *block;
+    const lmc__delta *delta;
+    lmc__classes lists;
+    uint32_t crc;                     /* of the elements that the lists are made of */
+    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
+    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
+    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
+    size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
+    size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
+} lmc__grouped;
+
+/* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
+ * kept. Elements move up in place, in all planes alike.
+ *
+ *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
+ *     plane p           7           3           1        list     7 3 1
+ */
+static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
+{
+    const size_t n = g->n_of[c];
+    const unsigned width = g->block->width;
+    uint8_t *const mask = g->masks[c], *const *const row = g->lists.row[c];
+    size_t i, n_kept = 0;
+    unsigned p;
+    for (i = 0; i < n; i += 8) {
+        const unsigned in_byte = (unsigned)lmc__min(8, n - i);
+        uint64_t any = 0;
+        unsigned bits = 0;
+        for (p = 0; p < width; p++) any |= lmc__load64(row[p] + i);
+        if (in_byte < 8) any &= ((uint64_t)1 << 8 * in_byte) - 1; /* what is in the lists' slack */
+        while (any) {
+            const unsigned bit = lmc__lowest_bit(any) / 8;
+            any &= ~((uint64_t)255 << 8 * bit);
+            bits |= 1u << bit;
+            for (p = 0; p < width; p++) row[p][n_kept] = row[p][i + bit];
+            n_kept++;
+        }
+        mask[i / 8] = (uint8_t)bits;
+    }
+    g->n_coded[c] = n_kept;
+}
+
+/* n_coded: how many of the listed changes are in each class. */
+static void lmc__count_changed(lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    uint8_t class_of[256];
+    size_t j;
+    memset(g->n_coded, 0, sizeof g->n_coded);
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
+        g->n_coded[class_of[lmc__key(base, block->width)]]++;
+    }
+}
+
+/* The lists of a delta whose changes are listed: nothing else is looked at. */
+static void lmc__make_changed(lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const unsigned width = block->width;
+    size_t next[LMC__MAX_CLASSES] = {0}, j;
+    uint8_t class_of[256];
+    unsigned c, p;
+    lmc__set_class_table(class_of, &g->delta->grouping);
+    for (j = 0; j < changes->n; j++) {
+        const uint64_t base = lmc__load_element(changes->list.before, j, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
+                                                base, width, g->delta->order);
+        c = class_of[lmc__key(base, width)];
+        g->ones[c][next[c]] = g->ranks[j];
+        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
+        next[c]++;
+    }
+}
+
+/* The ranks of each class ascend, and are below its number of elements, unless the prediction has
+ * changed since the changes were listed. */
+static int lmc__are_ranks(const lmc__grouped *g)
+{
+    size_t j;
+    unsigned c;
+    for (c = 0; c < g->delta->grouping.n_classes; c++) {
+        const uint32_t *const ones = g->ones[c];
+        for (j = 0; j < g->n_coded[c]; j++)
+            if (ones[j] >= g->n_of[c] || (j && ones[j] <= ones[j - 1])) return 0;
+    }
+    return 1;
+}
+
+/* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
+ * the payload. Sets g->crc. Returns 0 if the prediction has changed: then other elements would be
+ * in the classes than were counted. */
+static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
+{
+    const lmc__block *const block = g->block;
+    const lmc__grouping *const grouping = &g->delta->grouping;
+    unsigned c;
+    if (g->ranks) {
+        lmc__make_changed(g);
+        g->crc = g->delta->changes.crc;
+        return lmc__are_ranks(g);
+    }
+    g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
+                      g->delta->order, grouping);
+    for (c = 0; c < grouping->n_classes; c++)
+        if (g->lists.n[c] != g->n_of[c]) return 0;
+    for (c = 0; c < grouping->n_classes; c++) {
+        g->n_coded[c] = g->n_of[c];
+        if (g->delta->sparse) lmc__drop_zeros(g, c);
+    }
+    return 1;
+}
+
+/* Room for the lists of each class, whose elements are counted. Returns 0 if there is none, which
+ * cannot happen (workspace.h). */
+static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
+{
+    const lmc__grouping *const grouping = &g->delta->grouping;
+    unsigned c, p;
+    for (c = 0; c < grouping->n_classes; c++) {
+        for (p = grouping->n_natural; p < g->block->width; p++)
+            if ((g->lists.row[c][p] =
+                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                return 0;
+        if (g->ranks) {
+            if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
+        } else if (g->delta->sparse &&
+                   (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
+            return 0;
+    }
+    return 1;
+}
+
+/* One list of a class. If the tree turns out longer than the list, all lists are made again from
+ * the elements; those that are written already come out the same. Returns 0 if there is no room. */
+static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
+                               uint8_t *spare)
+{
+    uint8_t *const row = g->lists.row[c][p];
+    const size_t n = g->n_coded[c];
+    uint32_t crc;
+    lmc__plan *const plan = &e->scratch->plans[0];
+    const enum lmc__choice choice = lmc__choose_list(
+        e, plan, row, n, g->delta->sparse ? 0 : lmc__get_effort(g->block->level)->sample);
+    const enum lmc__put put = lmc__put_planned(e, choice, plan, NULL, row, spare, n);
+    if (put != LMC__PUT_SPOILED) return put == LMC__PUT_DONE;
+    crc = g->crc;
+    if (!lmc__make_classes(e->k, g) || g->crc != crc) return 0; /* they have changed */
+    return lmc__put_raw(e, row, n);
+}
+
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
+ * Also 0 if it was noticed that elements or prediction have changed.
+ *
+ * The classes are counted before, in a pass of its own over the prediction: only then is it known
+ * how long their lists are. Classes without elements have neither mask nor lists, those without
+ * coded elements no lists: the decoder counts as this does. */
+static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
+                             const lmc__delta *delta, uint32_t *content_crc)
+{
+    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const size_t n = block->n;
+    uint8_t *const spare = lmc__push_list(&e->stack, n);
+    lmc__grouped g;
+    unsigned c, p;
+    if (!spare) return 0;
+    g.block = block;
+    g.delta = delta;
+    e->out = dst;
+    e->end = dst + lmc__min(cap, n * block->width - 1);
+    if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
+    memcpy(e->out, delta->grouping.threshold, n_classes - 1);
+    e->out += n_classes - 1;
+    g.ranks = NULL;
+    if (delta->sparse && delta->changes.list.place) {
+        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
+        if (!g.ranks) return 0;
+        lmc__count_changed(&g);
+        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
+                           &delta->changes.list, delta->changes.n);
+    } else {
+        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
+    }
+    for (p = 0; p < n_natural; p++)
+        g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
+    e->out += n_natural * n;                /* delta there are none */
+    if (!lmc__push_classes(e, &g)) return 0;
+    if (!lmc__make_classes(e->k, &g)) return 0;
+    *content_crc = g.crc;
+    for (c = 0; c < n_classes && delta->sparse; c++)
+        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
+                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+            return 0;
+    for (c = 0; c < n_classes; c++) {
+        if (g.n_coded[c] == 0) continue;
+        for (p = n_natural; p < block->width; p++)
+            if (!lmc__put_class_list(e, &g, c, p, spare)) return 0;
+    }
+    return (size_t)(e->out - dst);
+}
+#endif /* LMC_NO_ENCODER */
+
+/* == codec/put_block.h ========================================================================= */
+
+/* Encoding a block: its planes, or a delta against its prediction, or stored, whichever is the
+ * smallest as far as that is known without trying everything.
+ *
+ * The elements may change meanwhile, for a training loop does not wait. What is written must decode
+ * all the same, to old and new ones. So all of a payload, and Content_CRC, come from one reading:
+ * one pass copies the elements to planes or classes, and takes the CRC of the bytes that it has
+ * copied. Other readings only choose (samples, counts), and a choice codes any elements. Where one
+ * cannot, as a tree without an escape and a symbol that was not counted, that shows when the copy
+ * is coded. Where the copy is used up, and is made again, its CRC has to be the same. A block that
+ * is found to have changed is stored, as it is then.
+ *
+ *     lmc__encode_block      header, "stored"                      this file
+ *     lmc__encode_payload    at a level, or better by one below    this file
+ *     lmc__encode_at_level   which way                             this file
+ *     lmc__put_planes        planes: choose, split, write          plan_planes.h, put_planes.h
+ *     lmc__put_delta         classes: choose, group, write         plan_delta.h, put_delta.h
+ *     lmc__put_planned       one list: constant, tree, raw         plan.h, put_list.h
+ *
+ * The bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
+ * else: neither on the tier nor on the blocks before. */
+
+#ifndef LMC_NO_ENCODER
+/* Without the prediction, in at most cap bytes and in less than the elements have: in planes. All
+ * three functions return how the block is coded; payload_size is 0 if it does not fit, and what
+ * lies at dst is overwritten all the same. */
+static lmc__block_coding lmc__encode_direct(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                            const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block_coding coding;
+    e->worth = lmc__get_effort(block->level)->direct_worth;
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.order = block->own;
+    coding.payload_size = lmc__put_planes(e, dst, cap, block, &coding.content_crc);
+    coding.has_sum = block->sum && coding.payload_size;
+    e->stack.top = top;
+    return coding;
+}
+
+/* The same against the prediction. */
+static lmc__block_coding lmc__encode_delta(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                           const lmc__block *block, const lmc__delta *delta)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__block_coding coding;
+    e->worth = lmc__get_effort(block->level)->delta_worth;
+    memset(&coding, 0, sizeof coding);
+    coding.layout = LMC__LAYOUT_PLANES;
+    coding.order = delta->order;
+    coding.is_predicted = 1;
+    coding.grouping = (delta->grouping.n_classes - 1) | (delta->sparse ? LMC__SPARSE : 0u) |
+                      delta->grouping.n_natural << LMC__NATURAL_SHIFT;
+    coding.payload_size = lmc__put_delta(e, dst, cap, block, delta, &coding.content_crc);
+    e->stack.top = top;
+    return coding;
+}
+
+/* In the smaller of two ways. A sample is asked for a verdict first, so that most blocks are coded
+ * once:
+ *
+ *   1  the delta, if it is likely to be smaller by an eighth (from max on: by half), and it is
+ *   2  else without the prediction: the best so far
+ *   3  then the delta in fewer bytes, unless the sample was sure that it is worth nothing, or 1
+ *      has shown that it takes more than the best
+ *
+ *     verdict    ways tried                                          the sample says
+ *     DIRECT     direct                                              no base, or a useless one
+ *     DELTA      delta; where it is larger than 1 wants it, 2, 3     smaller by that
+ *     EITHER     2, 3                                                in between
+ *
+ * There is one buffer, so where 3 fails, what it has overwritten is made once more. */
+static lmc__block_coding lmc__encode_at_level(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                              const lmc__block *block)
+{
+    uint8_t *const top = e->stack.top;
+    lmc__delta delta;
+    const enum lmc__verdict verdict = block->base ? lmc__plan_delta(e, &delta, block) : LMC__DIRECT;
+    lmc__block_coding direct, by_delta;
+    size_t best, too_small = 0; /* bytes in which the delta does not fit, as is known */
+    by_delta.payload_size = 0;
+    if (verdict == LMC__DELTA) {
+        too_small = delta.border;
+        by_delta = lmc__encode_delta(e, dst, lmc__min(cap, too_small), block, &delta);
+    }
+    if (!by_delta.payload_size) {
+        direct = lmc__encode_direct(e, dst, cap, block);
+        best = direct.payload_size ? direct.payload_size : SIZE_MAX;
+        if (verdict != LMC__DIRECT && best > too_small) {
+            by_delta = lmc__encode_delta(e, dst, lmc__min(cap, best - 1), block, &delta);
+            if (!by_delta.payload_size && direct.payload_size)
+                direct = lmc__encode_direct(e, dst, cap, block);
+        }
+    }
+    e->stack.top = top;
+    return by_delta.payload_size ? by_delta : direct;
+}
+
+/* A level above the default makes most blocks smaller than the one below it does, but is not sure
+ * to: a sample may be luckier than all counts. So all levels from the default on are tried in turn,
+ * and the smallest stays. */
+static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size_t cap,
+                                             const lmc__block *block)
+{
+    lmc__block trial = *block;
+    lmc__block_coding coding, best;
+    enum lmc_level best_level;
+    if (block->level > LMC_LEVEL_DEFAULT) trial.level = LMC_LEVEL_DEFAULT;
+    coding = best = lmc__encode_at_level(e, dst, cap, &trial);
+    best_level = trial.level;
+    while (trial.level < block->level) {
+        trial.level = (enum lmc_level)((int)trial.level + 1);
+        coding = lmc__encode_at_level(
+            e, dst, best.payload_size ? lmc__min(cap, best.payload_size - 1) : cap, &trial);
+        if (!coding.payload_size) continue;
+        best = coding;
+        best_level = trial.level;
+    }
+    if (coding.payload_size || !best.payload_size) return best;
+    trial.level = best_level; /* what was tried last has overwritten it */
+    return lmc__encode_at_level(e, dst, cap, &trial);
+}
+
+/* The elements as they are. Returns the CRC of what was stored. Strip by strip: so the copy is in
+ * the first cache. */
+static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const uint8_t *src,
+                                    size_t size)
+{
+    uint32_t crc = 0;
+    size_t i, n;
+    for (i = 0; i < size; i += n) {
+        n = lmc__min(LMC__STRIP_SIZE, size - i);
+        memcpy(dst + i, src + i, n);
+        crc = k->crc32c(crc, dst + i, n);
+    }
+    return crc;
+}
+
+/* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
+ * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
+ * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
+ * a block that has to be stored; a payload is only ever made as large as there is room. */
+static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, void *ws,
+                                         size_t ws_size)
+{
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
+    lmc__block_coding coding;
+    lmc__encoder e;
+    lmc__block block;
+    size_t cap;
+
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
+    e.k = k;
+    e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
+    lmc__set_block(&block, job->src, job->src_size, job->dtype);
+    block.base = job->base;
+    block.level = job->level;
+    block.sum = job->sum;
+    block.may_group = !job->is_ungrouped;
+    if (job->dtype == LMC_AUTO) lmc__guess_width(&e, &block);
+    coding = lmc__encode_payload(&e, payload, cap, &block);
+    job->has_sum = coding.payload_size && coding.has_sum;
+    if (!coding.payload_size) {
+        if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
+        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+        coding.payload_size = job->src_size;
+        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
+    }
+    lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    return LMC_OK;
+}
+
+/* LMC_AUTO blocks count their bytes as elements, so that any width guessed stays within the limit
+ * and the workspace. */
+LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
+                                         const void *src, size_t size,
+                                         const lmc_block_options *options, void *ws, size_t ws_size)
+{
+    lmc_block_options o;
+    lmc__job job;
+    unsigned width;
+    if (!dst || !dst_size || !src || !ws || !options) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&o, sizeof o, options));
+    width = lmc_dtype_width(o.dtype);
+    if ((unsigned)o.dtype >= LMC_DTYPE_COUNT || !lmc__is_level(o.level) || size == 0 ||
+        size % width || size > LMC_MAX_BLOCK_SIZE)
+        return LMC_ERR_ARGUMENT;
+    if (!lmc__is_workspace(ws_size, size / width, width)) return LMC_ERR_WORKSPACE;
+    if (o.prediction && o.prediction_size != size) return LMC_ERR_BASE_WRONG;
+    memset(&job, 0, sizeof job);
+    job.src = (const uint8_t *)src;
+    job.src_size = size;
+    job.base = (const uint8_t *)o.prediction;
+    job.dst = (uint8_t *)dst;
+    job.dst_size = dst_cap;
+    job.dtype = o.dtype;
+    job.level = o.level;
+    job.number = o.number;
+    LMC__TRY(lmc__encode_block(lmc__get_kernels(), &job, ws, ws_size));
+    *dst_size = job.dst_size;
+    return LMC_OK;
+}
+#endif /* LMC_NO_ENCODER */
+
 /* == codec/get_list.h ========================================================================== */
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
- * A node's children are read first, the left one and then the right one, and merged by its mask:
- * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ * A node's children are read first, the left one and then the right one, and merged by its mask.
+ * How many elements a child has, the mask says by its bits.
  *
- * Safety: the input is not trusted, and these functions are all that walks it. Each read is
- * preceded by one comparison with what is left. Nothing that is read becomes an address or a
- * length, but two: the number of ones of a mask, which is at most the n that is known already,
- * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
- * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
+ * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
+ * is at most the n that is known already, because all bits behind n are checked to be zero; and the
+ * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
+ * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
- * up the block, and stack and scratch are set anew for the next one. */
+/* What all functions that read a payload pass on. After an error it is of no use. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -13019,14 +12591,9 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
- * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
- * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
- * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
- * (lmc__has_mode).
- *
- * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
- * too, but bytes.) */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
+ * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
+ * behind the last one must be zero: so a mask can be written in one way only. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -13063,14 +12630,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
 }
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to.
+ * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
+ * list is free for what they are merged to.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
- * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
- * the sizes of the children rest on. */
+ * A side that is one symbol has no list, and takes nothing from the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -13096,25 +12661,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n.
+/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
  *
- * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
- *
- *     this node       wants its elements in list; spare is free
- *     its children    want theirs in spare, one behind the other; list is free for them
- *     their children  want theirs in list ...
- *
- * and on the way back each merge reads from one buffer and writes to the other. A child has as much
- * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
- * bytes behind a list: of the left child that may be the start of the right one, which is made
- * later, so left comes first.
- *
- * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before.
- *
- * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
- * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 6.2, case 3). */
+ * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
+ * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
+ * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
+ * the start of the right one, so left is made first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -13149,10 +12701,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
- * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
- * the tree itself is not described in any other way. The first and the last symbol must have a
- * code, or one tree could be written in many ways. */
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
+ * symbols that have a code, and four bits for the length of each. The first and the last symbol
+ * must have a code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -13178,38 +12729,25 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
- * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
- * root->mask NULL: it is in list. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    const lmc__tree *const tree = &d->scratch->trees[0];
-    lmc__node node;
-    LMC__TRY(lmc__get_tree_header(d, has_escape));
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) {
-        root->mask = NULL;
-        return lmc__get_node(d, node, list, spare, n);
-    }
-    return lmc__get_sides(d, node, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack.
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
+ * of input are behind it, or on the stack.
  *
  *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
- *     tree       merged, on the stack   header, masks
+ *     tree       on the stack           header, masks
  *
- * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+ * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
+ * stack, and root->row is the list. The planes of a block are merged on the way to the elements
+ * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
+ * first. */
+static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
+                                       size_t slack, lmc__merged *root)
 {
+    const lmc__tree *const tree = &d->scratch->trees[0];
     unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
+    uint8_t *list;
+    lmc__node node;
     LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
     mode = *d->in++;
     LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
@@ -13220,23 +12758,48 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
-        side->list = lmc__take(d, n);
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
+        const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
         LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        side->list = raw;
+        if (left >= n + slack) return LMC_OK;
+        side->list = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
         memcpy(list, raw, n);
         return LMC_OK;
     }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
+    if (root->mask) d->k->merge(root->row, root->mask, n, root->left, root->right);
+    root->mask = NULL;
+    side->list = root->row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_tree_header(d, mode == LMC__PLANE_TREE_ESCAPE));
+    node = lmc__root_of(tree, 0);
+    return lmc__get_flat_depth(tree, node) ? lmc__get_node(d, node, list, spare, n)
+                                           : lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* The same, merged. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    lmc__merged root;
+    root.mask = NULL;
+    LMC__TRY(lmc__begin_list(d, side, spare, n, LMC__PAD, &root));
+    if (root.mask) {
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
     return LMC_OK;
+}
+
+/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
+{
+    uint8_t *row;
+    if (side->list) return side->list;
+    row = lmc__push_list(&d->stack, n);
+    if (row) memset(row, side->value, n);
+    return row;
 }
 
 /* == codec/get_planes.h ======================================================================== */
@@ -13249,53 +12812,15 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * What is saved is memory traffic. A plane that was merged by itself would be written once and read
- * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
- * the upper one a tree: then no plane is ever written as a whole.
+ * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
+ * written as a whole.
  *
- * Every read of the payload is checked before the join; the join itself reads rows that are known
- * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
- * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
- * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first.
+ * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
+ * as it was; one that only its CRC betrays does not. order: of the block's header.
  *
- * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
- * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
- * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
- * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
-static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
-                                      uint8_t *spare, size_t n, lmc__merged *root)
-{
-    unsigned mode;
-    uint8_t *list;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
-        *row = lmc__take(d, n);
-        LMC__CHECK(*row, LMC_ERR_CORRUPT);
-        return LMC_OK;
-    }
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    if (mode != LMC__PLANE_CONSTANT && root->mask) {
-        d->k->merge(root->row, root->mask, n, root->left, root->right);
-        root->mask = NULL;
-    }
-    *row = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        memset(list, *d->in++, n);
-        return LMC_OK;
-    }
-    root->plane = p;
-    root->row = list;
-    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
-}
-
-/* order: of the block's header. The whole payload must be used up before the join: what is left
- * over is an error that must not be found after the output is written. */
+ * The last tree of the block is the one that the join merges; encoders make it the top plane's.
+ * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
+ * rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -13305,7 +12830,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
+        if (root.mask && side.list == root.row) root.plane = p;
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
+    }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
@@ -13326,10 +12857,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
- * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
- * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
- * so: the pads and marks would need a bound of their own. */
+ * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
+ * bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -13340,21 +12869,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -13362,6 +12876,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -13376,8 +12891,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 
@@ -13418,13 +12935,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = side.list;
-        if (!side.list) { /* a constant; join wants rows */
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, side.value, n);
-            planes.row[p] = list;
-        }
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
@@ -13475,21 +12987,13 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class
- *     payload    -> lists of each class and plane, as long as that
- *     prediction, lists -> residual by residual -> elements, CRC
- *
- * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
- * the list of its class and adds it.
- *
- * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
- * of them, before it writes at the same place, and nothing reads that place later: the lists lie
- * elsewhere, and the classes were counted before.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
- */
+ *
+ * The prediction is read twice: by the kernel count_classes, for how many elements each class has
+ * says how long its lists are; then by ungroup, which takes each element's residual from the list
+ * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
+ * place, so the output may be the prediction itself. */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
  * are good until the block is done. Natural planes are sides of class 0, of n elements. */
@@ -13503,9 +13007,7 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
- * (block_header.h). */
+ * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -13535,9 +13037,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
- * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
- * where all are, the list is used as it is. */
+ * a sparse block leaves out are zeros, merged in by the class's mask. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -13560,9 +13060,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 }
 
 /* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
- * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
- * nobody asks for. */
+ * made, so all that is wrong with the payload is found while dst is untouched. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -13610,86 +13108,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/quant_params.h ====================================================================== */
-
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
- *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
- *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
- *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
- *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
- * machine's registers and no option of a compiler can change it. The limits of scales keep it
- * normal and finite.
- *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction, which the decoder has, too. For the first
- * moment of an optimizer that is the second moment, and the points are updates.
- *
- * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others.
- *
- * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
- *
- *   symbol      0    1     2     3     4    5     6     7     and so on
- *   q                -3    -2    -1    0    1     2     3
- *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
- *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
- * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
- *
- * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
- * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
- *
- * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
- * of reach): it is stored as it is. */
-
-/* The head of a quantised block's payload. */
-#define LMC__QUANTIZED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTIZED_STRIP 1024u
-
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
-typedef struct lmc__quant_params {
-    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
-    uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
-} lmc__quant_params;
-
-#ifndef LMC_NO_QUANTIZE
-
-/* n elements as F32: src itself if they are, or else `wide`. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-#endif
-
 /* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md). Their payload is
@@ -13699,33 +13117,27 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *      |            |                                                             |
- *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *      +--> with is_recovered compared, in the end, with what was restored
+ *                   |                                                             |
+ *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
- * those that came in.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    /* The prediction of as many elements, as the decoder will have it; or NULL. */
-    const uint8_t *second;
-    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
-     * and blocks may begin within one. */
-    uint64_t first;
+    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
+    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
- * go on across blocks: a block's first group is what is left of the one that it begins in. */
+/* The scale of element number first of the tensor; returns how many of n elements share it: of a
+ * block's first group what is left of it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -13734,9 +13146,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
- * run of elements of one scale is one call of the kernel. Returns how many symbols are
- * LMC__EXCEPTION. */
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only.
+ * Returns how many symbols are LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -13768,29 +13179,19 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way.
- *
- * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
- * and whose elements to the block's content; lmc_quantizer_apply, which keeps the elements and
- * throws the codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is
- * measured, what is quantised in place and what is decoded are the same. */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
+ * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
+ * a fit that measures what is lost (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
-    /* At most LMC__QUANTIZED_STRIP elements. */
-    lmc__quant_source source;
-    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
-    uint8_t *dst;
-    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
-    uint16_t *symbols;
-    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
-    uint8_t *high, *low;
+    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
+    uint8_t *dst;             /* what decoding will give; may be source.elements */
+    uint16_t *symbols;        /* the nearest ones; LMC__EXCEPTION tells where exceptions are */
+    uint8_t *high, *low;      /* the codes, of exceptions those of zero; low may be NULL */
 } lmc__quant_strip;
 
 /* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
- * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
- *
- * An exception takes the code of zero, which every table and every grid has; what is restored from
- * it is overwritten. */
+ * will be restored: in `room`, a strip's, or the strip's own where nothing differs. An exception
+ * takes the code of zero, which every table and every grid has. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -13813,64 +13214,39 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
- * need a copy, for that may be where they came from; strips without any, which is nearly all, are
- * spared it. */
-static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
-                                const lmc__quant_strip *strip)
-{
-    const lmc__quant_source *const in = &strip->source;
-    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
-    uint16_t room[LMC__QUANTIZED_STRIP];
-    const size_t exceptions =
-        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
-    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
-    size_t i;
-    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
-    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
-        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
-    return exceptions;
-}
-
-/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
- * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is.
+/* Returns the number of exceptions, which dst has as they came. BF16 are widened, restored as F32,
+ * and rounded as the decoder rounds them. `restored` first holds the predictions of BF16: each is
+ * used before it is overwritten.
  *
- *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
- *     predictions --------> restored ----------------^  (their room is taken over) */
-static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
-                                 const lmc__quant_strip *strip)
+ *     elements --> x --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions -----> s -----------------------^
+ *
+ * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
+ * these round to the same. Hence a writer may be given elements that were quantised in place. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
     const size_t n = in->n;
     uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
-    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
-    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint8_t *const x = lmc__widen(wide, in->elements, n, q->width);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, n, q->width) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, n);
     const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
     size_t i;
-    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, n);
+    for (i = 0; i < n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < n; i++) {
+    if (q->width == 4) memcpy(dst, restored, 4 * n);
+    for (i = 0; i < n && q->width == 2; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
         lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
-}
-
-/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
- * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
- * the same. Hence a writer may be given elements that were quantised in place before. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
-                                  const lmc__quant_strip *strip)
-{
-    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
 }
 
 /* Part of a block: n elements from number i on. */
@@ -13890,16 +13266,14 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
  *
- * Positions are at their place already. Values begin behind the most positions that fit together
- * with their values; when the number of exceptions is known, they are moved down. */
+ * When their number is known, the values are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
- * the strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend. elements: where the strip was restored to. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -13915,10 +13289,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache.
- *
- * The elements and the prediction may change meanwhile (put_block.h). The prediction is
- * source->second, restored if it was quantised itself: a strip of it is copied first. */
+ * The elements and the prediction may change meanwhile (put_block.h): a strip of the prediction is
+ * copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
@@ -13948,10 +13320,9 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
- * stored. */
+/* The payload's head, and the table behind it without its entry 0. Fields that do not apply are 0.
+ * The first group is what is left of the group in which the block begins. get_quantised.h has the
+ * offsets as a table. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -13978,8 +13349,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
- * constant. Returns 0 if there is no room. */
+ * and one of their high ones. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
@@ -13997,16 +13367,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block, in the order of the picture above. content: a list of as many
- * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
- * lists come last, because their size is known when they are written, while exceptions must be
- * counted first.
+/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
+ * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
+ * does not fit in cap.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
- * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
- * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
- * even if there is no room for exceptions, because content needs the whole pass anyway. */
+ * then each list is coded by itself, from a copy (lmc__put_list): codes are never made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)
@@ -14038,75 +13404,74 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+/* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
  * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements are the truth: they were quantised before, and what is coded must
- * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss.
+ * With is_recovered the elements were quantised before, and what is coded must be exactly they.
  *
  *     payload fits   is_recovered   restored = elements   the block is
  *          1              0               any             quantised
  *          0              0               any             its restored elements, stored
  *          1              1               yes             quantised
  *       otherwise         1                               coded without loss, from the elements */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t size = source->n * q->width;
+    const lmc__quant_params *const q = job->quant;
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = job->src_size;
+    lmc__quant_source source;
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
     lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
-    e.worth = lmc__get_effort(level)->direct_worth;
+    e.worth = lmc__get_effort(job->level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
+    source.elements = job->src;
+    source.second = job->base;
+    source.first = job->first_element;
+    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
-        lmc__put_quantized(&e, q, payload, cap, source, restored, level, &coding.content_crc);
-    /* The workspace is given up and used again: source lies elsewhere. */
-    if (q->is_recovered &&
-        (coding.payload_size == 0 || memcmp(restored, source->elements, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, number, ws, ws_size,
-                                 NULL, NULL);
+        lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
+    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+        lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
+        enum lmc_status status;
+        lossless.base = NULL;
+        lossless.dtype = q->width == 2 ? LMC_BF16 : LMC_F32;
+        lossless.sum = NULL;
+        status = lmc__encode_block(k, &lossless, ws, ws_size);
+        job->dst_size = lossless.dst_size;
+        return status;
+    }
     if (coding.payload_size) {
         coding.layout = LMC__LAYOUT_QUANTIZED;
         coding.is_predicted = q->is_predicted;
     } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
         coding.payload_size = size;
         memcpy(payload, restored, size);
     }
-    lmc__put_block_header(out, &coding, q->width, source->n, k, number);
+    lmc__put_block_header(job->dst, &coding, q->width, source.n, k, job->number);
     *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
- * how the library was configured. */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+/* There are no quantisers, so no block asks for one. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
-    (void)number, (void)ws, (void)ws_size, (void)content;
+    (void)k, (void)job, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
 
@@ -14120,12 +13485,9 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
  *
  * In this order it is checked: each number of the head by itself, then against the others, then the
  * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size once for all. Only then elements are restored, and from
- * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
- * hold is compared with what there is before a pointer moves.
- *
- * Strips go through the first cache:
+ * code is compared with the table's size. Only then elements are restored, and from there on
+ * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Strips go through the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -14133,22 +13495,14 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, s
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
- * they are good as long as both are. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
-     * reaches. */
-    lmc__quant_params params;
-    /* Elements of the block in its first group. All groups after it have group_size elements, but
-     * for the last. */
-    uint32_t first_group;
+    lmc__quant_params params; /* without codes, scales and the grid's n_points */
+    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
     uint32_t n_exceptions;
-    /* 0 where elements have scales of their own. */
-    size_t n_groups;
-    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
-    const uint8_t *positions, *values;
-    /* Of the groups: low bytes, high bytes. */
-    lmc__side scales[2];
+    size_t n_groups;                   /* 0 where elements have scales of their own */
+    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 #ifndef LMC_NO_ENCODER
@@ -14173,9 +13527,7 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
- * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
- * Bias + half of any float. */
+ * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -14228,12 +13580,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only, and exceptions are met in one pass.
- *
- * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
- * are the upper halves of floats; their range keeps every point normal and finite, whatever the
- * symbol, so restoring needs no check of its own. */
+ * only. Table, positions and values are compared with what is left of the payload at once:
+ * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
+ * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -14270,8 +13619,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 
 #if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
- * decoder of their own, and nothing of how a payload is laid out. */
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -14289,11 +13637,9 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 #endif
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
- *
- * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
- * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
- * parts are at most 127. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
+ * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
+ * is more in any case (or); else a byte without it never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -14308,8 +13654,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
- * is made anew for each strip: it stays in the cache, where a list of it would not. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -14320,17 +13665,13 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
  * may be the same; or NULL where scales are of groups.
  *
- * Three counters go along with i, the strip's first element: the group at hand and the element at
- * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met.
- *
  *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
  *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
  *
- * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
- * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
- * where four were read, always at or before the next ones. */
+ * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
+ * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
+ * before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -14426,20 +13767,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -14453,12 +13782,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -14475,8 +13805,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -14553,9 +13883,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -14588,17 +13917,14 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
  *   codec/                knows the parameters only
  *
- * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
- * pointers to the parameters. It does not change once it was made, so threads may share it.
- *
- * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
- * it is as if there were none. */
+ * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
+ * the parameters. It does not change once it was made, so threads may share it. One that keeps
+ * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
- * codes has an entry for each symbol of the grid; scales has one for each group, none if they
- * follow from a prediction. */
+/* What params points to is the quantiser's, too. With a table, codes has an entry for each
+ * symbol of the grid; scales has one for each group, none if they follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -14620,8 +13946,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
- * as groups, and whoever codes elements looks them up without a further question. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
+ * looked up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -14641,8 +13967,7 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 }
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31.
+ * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -14675,16 +14000,16 @@ LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, 
     return best;
 }
 
-/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
- * kernels give in its place; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, which says the same as symbol 0; 0: a
+ * logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
- * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
+ * to what decoding will give. Groups count from the tensor's first byte; second is of the same
+ * elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -14713,8 +14038,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
- * size that each was allocated with, hence n_codes and n_groups. */
+/* Also of a quantiser that is made half. LMC_REALLOC is told the size that each was allocated
+ * with. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
@@ -14732,8 +14057,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
-/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
- * nothing, and has no second moment to ask for. */
+/* The range is checked without a sum that could overflow. */
 LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
@@ -14780,186 +14104,33 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 #endif
 
-/* == quantise/clusters.h ======================================================================= */
-
-/* Exact k-means in one dimension: n bins with counts are cut into at most k cells of neighbours, so
- * that the sum of squared distances to the cells' means is least. (In one dimension the cells of a
- * best clustering are intervals.) All in integers, so every machine finds the same cells.
- *
- * Cost. With sums of counts, of count * i and of count * i^2 over all bins before, the cost of a
- * cell takes three subtractions and a division: sum of squares less sum^2 / count. It is rounded
- * up to a whole number, so what is found is the least within one for each cell.
- *
- * Cells at a price. Say that each cell costs a price more. Then the best cut of the first i bins is
- *
- *   best[i] = min over begin < i of  best[begin] + cost(begin, i) + price
- *
- * and k is gone. The cost is a Monge array, cost(a, c) + cost(b, d) <= cost(a, d) + cost(b, c) for
- * a <= b <= c <= d, so a later begin that is once better than an earlier one stays better for all
- * later ends. A queue then holds, for the ends still to come, which begin is best from where on; a
- * new begin takes over at the end of the queue, from a place that is found by halving. That is
- * O(n log n) in time, O(n) in memory (Galil, Park: A linear-time algorithm for concave
- * one-dimensional dynamic programming, 1990).
- *
- * The price. The least cost for k cells falls convexly as k grows, again by Monge, so each price
- * has a number of cells that is best, fewer the higher the price: the price is found by halving,
- * and the cells are the best of their number. Several numbers are best at once only at single
- * prices, where the queue takes one of them: then there are fewer than k cells, which are the best
- * of theirs. Some dozen prices are tried. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-
-#define LMC__MAX_BINS 4096u
-/* Sum of counts: sums of count * i^2 stay below 2^43, and the square of count * i, which is 2^31 at
- * most, below 2^64. */
-#define LMC__MAX_COUNT ((uint32_t)1 << 19)
-
-/* Arrays of sums and of results have an entry for each number of bins from the first, 0 to n. */
-typedef struct lmc__clusters {
-    size_t n;
-    uint32_t count[LMC__MAX_BINS + 1];
-    uint64_t sum[LMC__MAX_BINS + 1], square[LMC__MAX_BINS + 1];
-    uint64_t best[LMC__MAX_BINS + 1];      /* the least cost, prices included */
-    uint16_t begin[LMC__MAX_BINS + 1];     /* of the last cell */
-    uint16_t cells[LMC__MAX_BINS + 1];     /* their number */
-    uint16_t candidate[LMC__MAX_BINS + 1]; /* the queue: begins, in ascending order, */
-    uint16_t from[LMC__MAX_BINS + 1];      /* and the first end for which each is best */
-} lmc__clusters;
-
-/* Counts are halved until their sum is in range; bins that have any keep at least one. */
-static void lmc__set_clusters(lmc__clusters *c, const uint32_t *counts, size_t n)
-{
-    uint64_t total = 0;
-    unsigned shift = 0;
-    size_t i;
-    for (i = 0; i < n; i++) total += counts[i];
-    while (total >> shift > LMC__MAX_COUNT - LMC__MAX_BINS) shift++;
-    c->n = n;
-    c->count[0] = 0;
-    c->sum[0] = c->square[0] = 0;
-    for (i = 0; i < n; i++) {
-        const uint32_t count = counts[i] >> shift ? counts[i] >> shift : counts[i] != 0;
-        c->count[i + 1] = c->count[i] + count;
-        c->sum[i + 1] = c->sum[i] + (uint64_t)count * i;
-        c->square[i + 1] = c->square[i] + (uint64_t)count * i * i;
-    }
-}
-
-/* Sum of squared distances of bins [a, b) to their mean; rounded up. Distances are taken from bin
- * a: smaller numbers, whose square fits. */
-LMC__INLINE uint64_t lmc__cell_cost(const lmc__clusters *c, size_t a, size_t b)
-{
-    const uint64_t count = c->count[b] - c->count[a], sum = c->sum[b] - c->sum[a] - count * a;
-    if (count == 0) return 0;
-    return c->square[b] - c->square[a] - 2 * a * (c->sum[b] - c->sum[a]) + count * a * a -
-           sum * sum / count;
-}
-
-/* The least cost of the first `end` bins whose last cell is [begin, end), without its price. */
-LMC__INLINE uint64_t lmc__cut_cost(const lmc__clusters *c, size_t begin, size_t end)
-{
-    return c->best[begin] + lmc__cell_cost(c, begin, end);
-}
-
-/* The best cells at a price; returns their number. The queue is [head, tail).
- *
- *     ends still to come    i   i+1  ...                                  n
- *     best begin          | candidate[head] | candidate[head + 1] | ... |     all below i
- *                                             ^ from[head + 1]
- *
- * Candidates ascend, and so do the ends from which they are best: that is what Monge says of
- * begins. Each begin enters and leaves the queue once, and is looked for by halving once:
- * n log n. */
-static unsigned lmc__cut_cells(lmc__clusters *c, uint64_t price)
-{
-    const size_t n = c->n;
-    size_t head = 0, tail = 1, i;
-    c->best[0] = 0;
-    c->cells[0] = 0;
-    c->candidate[0] = 0;
-    c->from[0] = 1;
-    for (i = 1; i <= n; i++) {
-        size_t j;
-        while (head + 1 < tail && c->from[head + 1] <= i) head++;
-        j = c->candidate[head];
-        c->best[i] = lmc__cut_cost(c, j, i) + price;
-        c->begin[i] = (uint16_t)j;
-        c->cells[i] = (uint16_t)(c->cells[j] + 1);
-        if (i == n) break;
-        /* i becomes a candidate. Those at the end of the queue go, if i is as good where they
-         * begin to be best: they never are. */
-        while (tail - 1 > head && lmc__cut_cost(c, i, c->from[tail - 1]) <=
-                                      lmc__cut_cost(c, c->candidate[tail - 1], c->from[tail - 1]))
-            tail--;
-        j = c->candidate[tail - 1];
-        if (lmc__cut_cost(c, i, n) <= lmc__cut_cost(c, j, n)) {
-            /* i takes over from j, after the first end for which j is best. */
-            size_t low = (tail - 1 > head ? c->from[tail - 1] : i) + 1, high = n;
-            while (low < high) {
-                const size_t middle = low + (high - low) / 2;
-                if (lmc__cut_cost(c, i, middle) <= lmc__cut_cost(c, j, middle)) high = middle;
-                else low = middle + 1;
-            }
-            c->candidate[tail] = (uint16_t)i;
-            c->from[tail++] = (uint16_t)low;
-        }
-    }
-    return c->cells[n];
-}
-
-/* At most k cells; returns how many. ends: of each. The first price is about half of what would be
- * right for bins of equal counts: there the cost of j cells is all / j^2, and from j to j + 1 cells
- * it falls by 2 * all / j^3. */
-static unsigned lmc__find_cells(lmc__clusters *c, unsigned k, uint16_t *ends)
-{
-    const uint64_t all = lmc__cell_cost(c, 0, c->n);
-    uint64_t low = 0, high = all / ((uint64_t)k * k * k) + 1;
-    unsigned n = lmc__cut_cells(c, high), i;
-    size_t end;
-    while (n > k) {
-        low = high;
-        high = 4 * high;
-        n = lmc__cut_cells(c, high);
-    }
-    /* The price low has more than k cells, or is 0; high has at most k. Until they are exactly k,
-     * or the price is known to a 4096th. */
-    while (n != k && high - low > high / 4096 + 1) {
-        const uint64_t middle = low + (high - low) / 2;
-        const unsigned found = lmc__cut_cells(c, middle);
-        if (found > k) low = middle;
-        else {
-            high = middle;
-            n = found;
-        }
-    }
-    n = lmc__cut_cells(c, high);
-    for (i = n, end = c->n; i > 0; i--) {
-        ends[i - 1] = (uint16_t)end;
-        end = c->begin[end];
-    }
-    return n;
-}
-
-#endif
-
 /* == quantise/fit_sample.h ===================================================================== */
 
 /* The state of a fit, and its sample.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
- * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
- * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. A fit
+ * looks mostly at the counts of the symbols that a pass has found on a grid: 64 Ki numbers.
  *
- * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
- * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
- * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
- * be the same on every machine. */
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki
+ * at equal distances, the same ones in each pass and on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 #define LMC__FIT_CHUNK 16384u               /* elements that are read at once */
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
+
+/* k-means over bins of symbols, which are cut into cells (fit_table.h); rounds of each kind. */
+#define LMC__MAX_BINS 4096u
+#define LMC__CELL_ROUNDS 4u
+typedef struct lmc__cells {
+    uint64_t count[LMC__MAX_BINS + 1],
+        sum[LMC__MAX_BINS + 1]; /* of counts, count * i; of bins before */
+    uint32_t means[256];        /* in 256ths of a bin */
+    uint16_t ends[256];
+} lmc__cells;
+
+typedef uint32_t lmc__q32; /* see fit_error.h */
 
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
@@ -14968,7 +14139,7 @@ typedef struct lmc__fit {
     lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
@@ -14977,16 +14148,17 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
-    /* Of symbol 0 on the first, fine grid: of what is zero indeed, or as good as that. */
-    uint32_t zeros;
-    /* Of k-means: counts of its bins, and where its cells end. */
+    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
+    int found; /* there is a grid */
+    uint64_t bits;
+    lmc__q32 error;
+    /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
-    uint16_t ends[256];
-    lmc__clusters clusters;
+    lmc__cells cells;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
- * be quantised, too, and an update over a moment that was rounded is another one. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+ * may be quantised, too. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -15005,14 +14177,13 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ * chunks; of a small tensor it is one. The last chunk may be shorter.
  *
  *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
  *                  chunk         stride = 3 chunks
  *
- * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
- * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
- * room to spare. */
+ * n / LMC__FIT_SAMPLE is rounded down: a sample has less than 4 Mi elements, so counts fit in 32
+ * bits with room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -15021,30 +14192,6 @@ static uint64_t lmc__get_stride(const lmc_quantizer *q)
 static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
 {
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
-}
-
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride. */
-static enum lmc_status lmc__count_sample(lmc__fit *f, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__get_stride(q);
-    uint64_t at, seen = 0;
-    size_t i;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) f->counts[f->symbols[i]]++;
-        seen += n;
-    }
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
 }
 
 /* The first and the last point that occur; 0, 0 if none does. */
@@ -15066,47 +14213,48 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 /* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
- * over the whole tensor; coding a tensor must not have to look at it.
+ * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
+ * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
  * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
  * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
  * floor, which stands for eps.
  *
- * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
- * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
- * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
+ * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
+ * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
+ * difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
-#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
-#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
+#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
+#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
+static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
- * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
+ * are left out; a group that has nothing else gets the least scale.
  *
  * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
  * side of zero. A logarithmic one has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
- *
- * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
- * have nothing normal get the scale of 1, for any will do where all elements are zero or
- * exceptions. */
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
+ * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
-                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
+                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -15128,10 +14276,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : LMC__SCALE_OF_ONE,
-                               scale =
-                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
-                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
+                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
                 sum = count = 0;
             }
         }
@@ -15139,9 +14285,9 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     return LMC_OK;
 }
 
-/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
- * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
- * the distance of the bits from those of 1. */
+/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
+ * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
+ * those of 1. */
 static void lmc__fit_floor(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -15154,12 +14300,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ * where the second moment is lost, become exceptions.
  *
- * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
- * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
- * octaves. */
+ * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
+ * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
+ * 14 octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -15195,27 +14341,18 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
- * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
- * the format's limits stay there: the errors that follow are measured, not computed. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by:
+ * a multiple of 2^16, as scales of groups are upper halves. Those at the format's limits stay
+ * there. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
-    if (q->params.is_predicted) {
-        const int32_t bias = q->params.grid.bias + by;
-        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
-                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
-                                                     : bias;
-        return;
-    }
-    for (i = 0; i < q->n_groups; i++) {
-        const int32_t scale = q->params.scales[i] + by / 65536;
-        q->params.scales[i] =
-            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
-                               LMC__LARGEST_SCALE
-                           ? LMC__LARGEST_SCALE
-                           : (uint32_t)scale);
-    }
+    if (q->params.is_predicted)
+        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    else
+        for (i = 0; i < q->n_groups; i++)
+            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
+                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
 #endif
@@ -15230,14 +14367,11 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *   NMSE      the sum of squared changes, over the sum of squares
  *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
  *
- * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
- * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
- * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
- * no such pass: its relative errors do not depend on where the elements lie. */
+ * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
+ * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
@@ -15263,83 +14397,34 @@ static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
     return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
 }
 
-/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
- * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
- * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
- * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
-static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+/* The error of n magnitudes on a logarithmic grid, from squares12: 12 times the sum of their
+ * squared errors, in points. (An even error within one point has the mean square 1/12.) One point
+ * is `step` of the 2^23 numbers of an octave. There a float x = 2^e * m, 1 <= m < 2, is off by 2^e
+ * times the error in octaves, so by the error over m in proportion. In octaves that are evenly
+ * filled by logarithm, the mean of 1 / m^2 is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln
+ * 2) = 0.541. An update moves half as far as its second moment, by the root. */
+static lmc__q32 lmc__log_error(const lmc__fit *f, uint64_t squares12)
 {
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
-    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
-     * from units of 2^-32. */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
-    return (lmc__q32)(a >> shift);
-}
-
-/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error), times 2^32: 11818. */
-#define LMC__BF16_ERROR ((lmc__q32)11818)
-
-/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
- * number.)
- *
- * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
- * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
- * they are counted in scales themselves. */
-static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc__quant_params *const q = &f->q->params;
-    uint64_t power = 0; /* sum of squares, in points */
+    /* (step / 2^23)^2 * 0.541 / 12 in 2^-46, and squares12 / n in 2^-8; step is at most 2^24. Both
+     * are cut so that their product fits; shift: from that to units of 2^-32. */
+    const uint64_t step = f->q->params.grid.step;
+    uint64_t a = step * step / 12 * 541 / 1000, b = f->total ? squares12 * 256 / f->total : 0;
+    int shift = 46 + 8 - 32;
     lmc__q32 error;
-    uint32_t s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__root_q32(error);
-    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+    for (; a >> 32; a >>= 1) shift--;
+    for (; b >> 31; b >>= 1) shift--;
+    error = shift < 0 || a * b >> shift > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)(a * b >> shift);
+    return f->q->info.loss.measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) / 2 : error;
 }
 
-/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
- * point's width, squared, a 12th. Elements that became zero have one, too. */
-static lmc__q32 lmc__even_error(const lmc__fit *f)
-{
-    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
-    return lmc__estimate_error(f, f->total + lost);
-}
-
-/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
- * estimates were up to 0.7 % below the truth. */
+/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
- * any order, and no square is lost beside a large sum, as it would be in a double. */
+/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -15371,8 +14456,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
- * their ratio counts. */
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -15391,39 +14476,24 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
     lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
 }
 
-/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
- * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
- * its mantissa, of 8 bits, 31. */
-LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+/* The unit for elements of all groups: a 2^16th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^31 units of 64 bits. */
+static double lmc__find_unit(const lmc_quantizer *q)
 {
-    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
-    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
-}
-
-/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
- * finds the unit for the next one. */
-static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
-{
-    const uint64_t stride = lmc__get_stride(f->q);
-    uint64_t at;
+    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
     size_t i;
-    *largest = LMC__MIN_SCALE;
-    for (at = 0; at < f->q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(f->q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) {
-            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
-            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
-        }
-    }
-    return LMC_OK;
+    for (i = 0; i < q->n_groups; i++)
+        if (q->params.scales[i] > largest) largest = q->params.scales[i];
+    return lmc__power(15 + 127 - (largest >> 7));
 }
 
 /* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
  * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
- * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
- * predicted. */
+ * would be all of them. So are zeros, which are restored as zeros. Symbols are left in f->symbols.
+ *
+ * unit: of elements that are not predicted. An update is counted in its scale, which is the divisor
+ * of the update within 6 %. It is below 2^15 scales: times 2^24, over the scale's power of two,
+ * makes 40 bits, and over twice its mantissa, of 8 bits, 31. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -15446,42 +14516,48 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     for (i = 0; i < n; i++) {
         const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
         if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
-        if (q->is_predicted)
-            lmc__add_update_loss(
-                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
-        else lmc__add_loss(sums, v, w, unit, 1);
+        if (q->is_predicted) {
+            const uint32_t scale =
+                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
+            lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)),
+                          2 * (int64_t)(0x80 | (scale >> 16 & 0x7F)));
+        } else lmc__add_loss(sums, v, w, unit, 1);
     }
 }
 
-/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
+ * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
  *
- * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
- * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
- * ratio of sums in which they have no part. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+ * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
+ * it. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
-    const lmc_quantizer *const q = f->q;
+    lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__get_stride(q);
+    const double unit = lmc__find_unit(q);
     lmc__losses sums = {{0, 0}, {0, 0}};
-    double unit = 1;
-    uint64_t at;
-    if (!q->params.is_predicted) {
-        uint32_t largest;
-        LMC__TRY(lmc__find_largest(f, &largest));
-        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-    }
+    uint64_t at, seen = 0;
+    memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
-        size_t i, part;
+        size_t i, j, part;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
             part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            lmc__add_losses(f, at, i, part, unit, &sums);
+            if (error) lmc__add_losses(f, at, i, part, unit, &sums);
+            else
+                (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x + 4 * i,
+                                        f->s ? f->s + 4 * i : NULL, at + i, part);
+            for (j = 0; j < part; j++) f->counts[f->symbols[j]]++;
         }
+        seen += n;
     }
-    *error = lmc__wide_fraction(sums.lost, sums.all);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    if (error) *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (error && q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
     return LMC_OK;
 }
 
@@ -15491,10 +14567,9 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
  *
- * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
- * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
- * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
- * in front of the arithmetic that they have anyway.
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it. So the
+ * tensor becomes a histogram, a table is some hundred bytes, and decoders need one lookup in front
+ * of the arithmetic that they have anyway.
  *
  *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
  *
@@ -15503,39 +14578,107 @@ static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
- * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
- * two may be rounded to one symbol. */
-static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+/* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
+static uint32_t lmc__cube_root(uint64_t v)
+{
+    uint64_t root = 0, bit;
+    for (bit = (uint64_t)1 << 20; bit; bit >>= 1)
+        if ((root | bit) * (root | bit) * (root | bit) <= v) root |= bit;
+    return (uint32_t)root;
+}
+
+static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
+{
+    return c->count[to] - c->count[from];
+}
+
+/* Cuts anew: where there are many cells, it is best if their number grows with the cube root of
+ * the density (Panter, Dite: Quantization distortion in pulse-count modulation, 1951). Densities
+ * are those of the cells as they are. The last bin is not empty. */
+static void lmc__spread_cells(lmc__cells *c, unsigned k)
+{
+    uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
+    uint16_t ends[256];
+    size_t from = 0;
+    unsigned i, j = 0;
+    for (i = 0; i < k; i++) {
+        const uint64_t width = c->ends[i] - from;
+        weights[i] = lmc__cube_root(lmc__count_cell(c, from, c->ends[i]) * width * width << 12);
+        all += weights[i];
+        from = c->ends[i];
+    }
+    for (i = 0, from = 0; i < k; i++) {
+        for (; j < k && all * (j + 1) <= (before + weights[i]) * k; j++)
+            ends[j] =
+                (uint16_t)(from + (all * (j + 1) / k - before) * (c->ends[i] - from) / weights[i]);
+        before += weights[i];
+        from = c->ends[i];
+    }
+    memcpy(c->ends, ends, k * sizeof ends[0]);
+}
+
+/* The means of all cells, an empty one's where it is; then cells end halfway between these. */
+static void lmc__move_cells(lmc__cells *c, unsigned k)
+{
+    size_t from = 0;
+    unsigned i;
+    for (i = 0; i < k; i++) {
+        const uint64_t count = lmc__count_cell(c, from, c->ends[i]),
+                       sum = c->sum[c->ends[i]] - c->sum[from];
+        c->means[i] = count ? (uint32_t)((256 * sum + 128 * count) / count) : 256 * (uint32_t)from;
+        from = c->ends[i];
+    }
+    for (i = 0; i + 1 < k; i++)
+        c->ends[i] = (uint16_t)((c->means[i] + c->means[i + 1] + 255) / 512);
+}
+
+/* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
+ * neighbours, with small squared distances to their means. */
+LMC__COLD static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+{
+    unsigned i, round, n_full = 0;
+    size_t bin;
+    c->count[0] = c->sum[0] = 0;
+    for (bin = 0; bin < n; bin++) {
+        c->count[bin + 1] = c->count[bin] + counts[bin];
+        c->sum[bin + 1] = c->sum[bin] + (uint64_t)counts[bin] * bin;
+        n_full += counts[bin] != 0;
+    }
+    if (n_full > k) {
+        for (i = 0; i < k; i++) c->ends[i] = (uint16_t)(n * (i + 1) / k);
+        for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__spread_cells(c, k);
+    } else { /* a cell for each; those that are left over are empty, in front */
+        memset(c->ends, 0, sizeof c->ends);
+        for (bin = n, i = k; bin > 0; bin--)
+            if (counts[bin - 1]) c->ends[--i] = (uint16_t)bin;
+    }
+    for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__move_cells(c, k);
+}
+
+/* Cells of neighbouring symbols, by bins of 2^shift symbols; centres: their means, in ascending
+ * order. Returns how many of at most k there are: the means of two may be rounded to one symbol. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
 {
     uint32_t first, last, s;
-    unsigned shift = 0, n_cells, i, n = 0;
+    unsigned shift = 0, i, n = 0;
     lmc__find_range(f, &first, &last);
-    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
-    while ((last - first) >> shift >= max_bins) shift++;
+    while ((last - first) >> shift >= LMC__MAX_BINS) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol;
-        if (count == 0) continue; /* a cell that no symbol is in needs no code */
-        /* The mean bin, plus a half: the middle of its symbols. */
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        centres[n++] = symbol;
+    lmc__find_cells(&f->cells, f->bins, ((last - first) >> shift) + 1, k);
+    for (i = 0; i < k; i++) {
+        const uint32_t symbol =
+            (uint32_t)lmc__min64(first + ((uint64_t)f->cells.means[i] << shift >> 8), last);
+        if (n == 0 || symbol > centres[n - 1]) centres[n++] = symbol;
     }
     return n;
 }
 
-/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
- * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
- * of the k codes cannot be used otherwise. */
-static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among
+ * others: the centre nearest to it is left out there, unless all of the k codes cannot be used
+ * otherwise. */
+LMC__COLD static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n,
+                                     unsigned k)
 {
     const uint32_t zero = lmc__zero_symbol(&q->grid);
     uint32_t nearest = UINT32_MAX;
@@ -15547,8 +14690,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
-    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
-     * tables can be compared whole. */
+    /* table[0] is symbol 0, and what is beyond the table 0, so that tables can be compared
+     * whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -15557,19 +14700,17 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
 }
 
 /* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
- * sample and the table when coded, times 2^16. Returns the estimated error. */
-static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+ * sample and the table when coded, times 2^16. Returns 12 times the sum of squared errors, in
+ * points: see lmc__log_error. */
+static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc__quant_params *const q = &f->q->params;
     const uint32_t zero = lmc__zero_symbol(&q->grid);
-    /* 16 bins to a code are enough; of small tensors, time counts more */
-    const size_t max_bins =
-        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
     uint32_t s, codes[256] = {0}, centres[256];
     uint64_t squares12 = 0;
     unsigned n, code;
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
-    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, centres);
     lmc__set_table(q, centres, n, k);
     /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
@@ -15584,19 +14725,17 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     codes[0] += f->counts[0];
     *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
             ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__estimate_error(f, squares12);
+    return squares12;
 }
 
-/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
- * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+/* Moves the grid to begin and end where the sample does: then few symbols need a code. Elements
+ * beyond become exceptions. Numbers of symbols move down with the grid's begin.
  *
  *     codes before   0 | 1 ... | first ............ last | ... 65534
  *     codes after    0 |         1 ..... last - first + 1
  *
- * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
- * are means of what occurs, so none is lost. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
+ * The table's symbols are within first .. last, for centres are means of what occurs. */
+LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;
@@ -15625,24 +14764,23 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 
 /* The coarsest grid that keeps to a bound, coded without a table.
  *
- * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
- * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
- * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
- * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
- * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
- * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
+ * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
+ * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
+ * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
+ * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
+ * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
+ * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
+ * only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. A first guess takes errors as spread evenly
- * over the interval of each point; then the grid is used and the loss measured, and made finer
- * until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
+ * measured, then a coarser one, until it is within the bound. That loss is reported. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Tries: of the even error, each a pass that counts symbols; and of the loss, each one or two that
- * quantise, and one that counts. What does not hold the bound by then is kept without loss. */
-#define LMC__MAX_GUESSES 32u
+/* Grids that are measured, and the first ones of these, which may become coarser. What does not
+ * hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
+#define LMC__MAX_COARSER 4u
 
 /* Ratios have 20 bits behind the point. */
 #define LMC__RATIO_ONE ((uint64_t)1 << 20)
@@ -15651,27 +14789,16 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 /* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
 
-/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
-typedef struct lmc__fitted {
-    int found; /* there is a grid */
-    uint64_t bits;
-    unsigned n_codes;
-    lmc__q32 error;
-} lmc__fitted;
-
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
- * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
- * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions.
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
+ * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
+ * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
  *
  *     symbols before   1 ......... first ....... last ......... n_points
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
- * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
- * moved grid counts again. */
-static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+ * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
+LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
 {
     lmc__quant_params *const q = &f->q->params;
     const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
@@ -15691,14 +14818,14 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    fitted->n_codes = 0;
+    f->q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
         codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) fitted->n_codes++;
+        if (f->counts[s]) f->q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+              ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
 /* All points that symbols can number, as many on either side of the scale. */
@@ -15708,20 +14835,18 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
- * a point has two symbols. */
-static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The logarithmic grid of the widest step within the bound. */
+LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
     const enum lmc_measure measure = f->q->info.loss.measure;
     uint64_t step;
     int is_off;
-    fitted->found = 0;
     if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
     else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
-         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
-         * moves half as far as its second moment. */
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
+         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
+         * update moves half as far as its second moment. */
         const uint64_t relative =
             measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
         step = relative * 4709 / 1000 >> 9;
@@ -15731,13 +14856,13 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     if (step == 0) return LMC_OK;
     q->grid.step = (uint32_t)step;
     lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__estimate_error(f, f->total)
-                    : step >> 24                    ? LMC__Q32_MAX
-                                                    : (lmc__q32)step << 8;
-    fitted->found = 1;
-    lmc__narrow_grid(f, fitted);
+    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
+               : step >> 24                    ? LMC__Q32_MAX
+                                               : (lmc__q32)step << 8;
+    f->found = 1;
+    lmc__narrow_grid(f);
     return LMC_OK;
 }
 
@@ -15750,66 +14875,41 @@ static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
 }
 
 /* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, straight lines, which are below it. */
+ * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
+ */
 static int32_t lmc__octaves(uint64_t ratio)
 {
     int32_t by = 0;
+    uint64_t x;
     for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    if (ratio < 2 * LMC__RATIO_ONE) by += (int32_t)(ratio - LMC__RATIO_ONE) << 3;
-    return by & ~(LMC__SCALE_STEP - 1);
+    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
+    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
+    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* Makes a linear grid as coarse as an even error within the bound allows, within 2 %. *found: the
- * finest one is fine enough, and this one holds the sample.
- *
- * Numbers of points stay: what moves are the scales, or the bias, all by as many bits, in whole
- * steps of LMC__SCALE_STEP. Then the sample is counted anew. */
-static enum lmc_status lmc__guess_linear_grid(lmc__fit *f, lmc__q32 bound, int *found)
-{
-    unsigned guess;
-    int is_off = 0;
-    *found = 0;
-    /* From the finest grid on, so that first is as coarse as evenly spread errors allow; then back,
-     * in small steps, where zeros have grown: what falls below half a point loses all it had. */
-    for (guess = 0; guess < LMC__MAX_GUESSES; guess++) {
-        const lmc__q32 error = lmc__even_error(f);
-        if (error <= bound) {
-            const uint64_t allowed = ((uint64_t)bound << 20) / (error ? error : 1),
-                           ratio = lmc__width_ratio(f, lmc__min64(allowed, LMC__MAX_RATIO));
-            const int32_t by = lmc__octaves(ratio);
-            if ((guess && ratio < LMC__RATIO_ONE * 102 / 100) || by == 0) break;
-            lmc__coarsen(f->q, by);
-        } else {
-            if (guess == 0) return LMC_OK;            /* the finest is too coarse */
-            lmc__coarsen(f->q, -3 * LMC__SCALE_STEP); /* by 1.6 % */
-        }
-        LMC__TRY(lmc__count_sample(f, &is_off));
-    }
-    *found = !is_off;
-    return LMC_OK;
-}
-
-/* A linear grid whose measured loss is within the bound, but not by much. Each time that it is not,
- * it is made finer by what is missing, and a 64th of an octave, lest the next one miss again by a
- * hair. */
-static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
+ * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
+ * step. */
+LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
 {
     unsigned i;
-    LMC__TRY(lmc__guess_linear_grid(f, bound, &fitted->found));
-    /* The guess takes all scales for one, and zeros for even errors: the truth may be worse. */
-    for (i = 0; i < LMC__MAX_MEASURES && fitted->found; i++) {
-        uint64_t ratio;
-        int is_off;
-        lmc__narrow_grid(f, fitted);
-        LMC__TRY(lmc__measure_loss(f, &fitted->error));
-        if (fitted->error <= bound) return LMC_OK;
-        ratio = lmc__width_ratio(f, ((uint64_t)fitted->error << 20) / bound);
-        lmc__coarsen(f->q, -(lmc__octaves(ratio) + 2 * LMC__SCALE_STEP));
-        lmc__reset_grid(&f->q->params.grid);
-        LMC__TRY(lmc__count_sample(f, &is_off));
-        if (is_off) break;
+    int is_off = 0, was_above = 0;
+    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
+        const int is_above = f->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (f->error | 1);
+        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
+        if (is_above && i == 0) break; /* the finest is too coarse */
+        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
+            f->found = 1;
+            lmc__narrow_grid(f);
+            break;
+        }
+        was_above |= is_above;
+        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
+        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
     }
-    fitted->found = 0;
     return LMC_OK;
 }
 
@@ -15818,7 +14918,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
- * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
+ * worth it at all. What cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
  *                          asked by bits               asked by a bound
@@ -15829,38 +14929,35 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   symbols on a fine grid        a pass over the sample                  fit_sample.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h, clusters.h
- *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
+ *   symbols on a fine grid        a pass over the sample                  fit_error.h
+ *   table by k-means, or          no pass, for a linear grid one          fit_table.h
+ *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h
  *
- * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
- * depends on how many threads there are or on the tier, and floating point decides nothing: it is
- * used where every machine gets the same result, and for what is reported. So the quantiser, and
- * with it all that is written, is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
+ * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block
- * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
+ * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
+ * precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Elements. Below, a table and scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
- * one bit each, with 256 less than a 20th of one. */
+/* Elements of a group. Scales take about 12 bits when coded: with 16 elements nearly one bit
+ * each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 #define LMC__SCALE_BITS 12u
 
-/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
- * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
- * call. */
-static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
+ * as many (LMC__MIN_QUANTIZED). */
+LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
                  cap = lmc_block_bound(4 * LMC__FIT_CHUNK),
                  chunk = LMC__FIT_CHUNK * q->params.width;
+    lmc_block_options options;
     enum lmc_status status;
     uint8_t *ws;
     size_t size;
@@ -15868,15 +14965,15 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
                                  f->chunk, chunk));
     ws = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, ws_size + cap);
     if (!ws) return LMC_ERR_MEMORY;
-    status = lmc__encode_block(f->k, ws + ws_size, cap, &size, f->chunk, chunk, NULL,
-                               f->options->dtype, 0, LMC_LEVEL_DEFAULT, 0, ws, ws_size, NULL, NULL);
+    options = LMC_BLOCK_OPTIONS(f->options->dtype);
+    status = lmc_block_encode(ws + ws_size, cap, &size, f->chunk, chunk, &options, ws, ws_size);
     (void)LMC_REALLOC(q->alloc_user, ws, ws_size + cap, 0);
     if (status == LMC_OK) *bits = ((uint64_t)size * 8 << 16) / LMC__FIT_CHUNK;
     return status;
 }
 
-/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
- * are joined to at least 16. What the format has no number for is as if it were not said. */
+/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
+ * format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -15885,10 +14982,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First moments
- * are signed and of updates about as large as 1; what counts is the update's error, not its
- * relative one, so their grid is linear. */
-static enum lmc_status lmc__begin_fit(lmc__fit *f)
+ * second moments, of which none may become zero: updates are divided by their roots. First
+ * moments are of updates about as large as 1: their grid is linear. */
+LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc__quant_params *const q = &f->q->params;
@@ -15898,8 +14994,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
         o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
-     * 1/128: until a bound says otherwise. */
+    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no
+     * others, 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
     lmc__reset_grid(&q->grid);
     if (!q->is_predicted) {
@@ -15911,57 +15007,58 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
- * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f)
+/* The symbols on a fine grid. 1024 points to an octave reach 32 octaves either way from the
+ * scale, with signs half as far; magnitudes that are beyond that may be within reach of 256 to
+ * an octave. BF16 reach everything as it is. error: of a linear grid that a bound asks for, or
+ * NULL. */
+LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
-    LMC__TRY(lmc__count_sample(f, &is_off));
+    LMC__TRY(lmc__count_sample(f, error, &is_off));
     if (is_off && grid->is_log && f->q->params.width == 4) {
         grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, &is_off));
+        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     }
     if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    f->zeros = f->counts[0];
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
-/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
- * grid the estimate stands, for relative errors depend on the symbols alone. */
-static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+/* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
+ * relative errors depend on the symbols alone. */
+LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
 {
     lmc_quantizer *const q = f->q;
+    uint64_t squares12;
+    int is_off;
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    fitted->error = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (!q->params.grid.is_log) LMC__TRY(lmc__measure_loss(f, &fitted->error));
-    fitted->n_codes = q->params.table_size + 1;
-    fitted->found = 1;
+    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+    q->info.n_codes = q->params.table_size + 1;
+    f->found = 1;
     return LMC_OK;
 }
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
- * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ * loss. Sizes are by entropy: of the sample's codes, with 4 bytes and an element for each
+ * exception, and scales.
  *
  * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
  * sample: total leaves out zeros and exceptions. */
-static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
+LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t exceptions = f->counts[LMC__EXCEPTION],
                    seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
     q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = fitted->n_codes;
     q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
     q->info.bits = (double)bits / 65536.0 / (double)seen +
                    (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
     bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
@@ -15969,36 +15066,33 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
- * does not mean that there is a grid. */
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
+ * is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
-    lmc__fitted fitted = {0, 0, 0, 0};
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
     /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
     else {
-        LMC__TRY(lmc__find_fine_grid(f));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
         if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
         if (q->info.is_lossless) return LMC_OK;
     }
-    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, &fitted, lossless);
+    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, lossless);
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must be of as many
- * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
-                                              const lmc_quantizer_options *o)
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+ * prediction itself. */
+LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
+                                                        const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
     const lmc_quantizer *const second = o->second;
@@ -16027,9 +15121,8 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
- * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
- * has a quantiser as any other, which says why. */
+/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
+ * nothing is left, and *quantizer is not touched. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -16063,7 +15156,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->zeros = 0;
+            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -16087,46 +15180,8 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread looks at jobs[i].status and dst_size, in order
  *
- * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
- * planned before is seen by all tasks, and what they did is seen after it. The library makes no
- * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
- * that number is their workspace.
- *
- * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
- * a lmc__job into a struct of their own (pipeline.h). */
-typedef struct lmc__job {
-    const uint8_t *src;
-    /* The prediction, as many bytes as the decoded block; or NULL. */
-    const uint8_t *base;
-    uint8_t *dst;
-    /* Encoding: of src; room at dst, then what was written there. */
-    size_t src_size, dst_size;
-
-    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
-     * the tensor that quant is of. */
-    enum lmc_dtype dtype;
-    enum lmc_level level;
-    const lmc__quant_params *quant;
-    uint64_t first_element;
-    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_sum: it was. */
-    uint64_t *sum;
-    int has_sum;
-    /* Encoding: its header says Grouping 0, for the file may have no other. */
-    int is_ungrouped;
-
-    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
-     * is all, it is decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info;
-    lmc__streaming streaming;
-    size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
-
-    uint32_t number; /* of the block in its run */
-    /* Set when the job has run. */
-    enum lmc_status status;
-} lmc__job;
+ * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
+ * and what they did is seen after it. The library takes no locks. */
 
 /* What the tasks of a wave share. */
 typedef struct lmc__wave {
@@ -16137,8 +15192,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
+ * bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -16147,6 +15202,7 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+
 /* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
@@ -16155,11 +15211,8 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
-    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1                      ? 1
-            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
-                                       : n) *
-           lmc__count_workers(parallel);
+    const size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n ? lmc__min(n, LMC__JOBS_PER_WORKER) : 1) * lmc__count_workers(parallel);
 }
 
 /* Runs task(arg, i, worker) for i below n; returns when all have returned. */
@@ -16176,30 +15229,17 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
-    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    uint8_t *const ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quant) {
-        lmc__quant_source source;
-        source.elements = job->src;
-        source.second = job->base;
-        source.first = job->first_element;
-        source.n = job->src_size / job->quant->width;
-        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->number, ws,
-                                            wave->workspace_size, &content);
-    } else
-        job->status =
-            lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                              job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
-                              job->number, ws, wave->workspace_size, job->sum, &job->has_sum);
+    job->status = job->quant
+                      ? lmc__encode_quantized(wave->k, job, ws, wave->workspace_size, &content)
+                      : lmc__encode_block(wave->k, job, ws, wave->workspace_size);
     return content;
 }
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
- * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -16243,8 +15283,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -16372,18 +15412,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -16393,7 +15430,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -16442,9 +15479,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* All blocks stored, and as small as they are without the prediction, for it may turn out to be
- * useless. It is also the room that lets several workers encode side by side without waiting for
- * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
+/* All blocks stored, and as small as they are without the prediction, which may turn out to be
+ * useless. It is also the room for all slots (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -16463,9 +15499,7 @@ LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -16484,8 +15518,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -16523,16 +15556,13 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *
  *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
  *
- *                       that is safe, because packed bytes only ever move down, to places below the
- *                       slots that are being written. Else a wave's slots follow what is packed,
- *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *                       Else a wave's slots follow what is packed, and waves are made and packed in
+ *                       turn, as many blocks as dst has room for.
  *
  * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
- * different bytes. memmove, for a block may be moved by less than its length.
- *
- * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+ * different bytes. The bytes are the same in all three ways. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -16547,8 +15577,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
- * before it ends, which is never above where it lies. */
+/* Moves the blocks of the wave that is made down to their place, in order. memmove, for a block may
+ * be moved by less than its length. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -16560,9 +15590,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
- * four blocks for each worker. */
+/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
+ */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -16571,10 +15600,9 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
- * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
- * ends before that, the wave does; but its first block always gets what room there is, because it
- * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
- * the number of jobs, 1 at least. */
+ * behind the other from `place` on. Where dst ends before that, the wave does; but its first block
+ * always gets what room there is, because it may be small enough. Returns the number of jobs, 1 at
+ * least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -16585,6 +15613,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         const size_t at = (size_t)(first + n) * t->block_size,
                      room = t->dst_cap - (size_t)(place - t->dst);
         size_t slot;
+        memset(job, 0, sizeof *job);
         job->src = t->src + at;
         job->src_size = lmc__min(t->block_size, t->size - at);
         job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
@@ -16594,8 +15623,6 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->is_ungrouped = 0;
-        job->sum = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->number = (uint32_t)(first + n);
@@ -16604,58 +15631,35 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
- * the next one, behind what is packed by then. */
-static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
-{
-    uint64_t block;
-    size_t n;
-    for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->packed);
-        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
-        LMC__TRY(lmc__wave_status(&t->wave, n));
-        t->made_jobs = t->wave.jobs;
-        t->n_made = n;
-        lmc__pack_wave(t);
-    }
-    return LMC_OK;
-}
-
-/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+/* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
  *
  *     step      1            2            3
  *     encode    w0, jobs A   w1, jobs B   w2, jobs A
  *     pack                   w0, jobs A   w1, jobs B   ...
  *
  * An error ends it at once: dst is then of no use, packed or not. */
-static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
+static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
-    const lmc_parallel *const parallel = t->options->parallel;
-    const size_t slot = lmc_block_bound(t->block_size);
-    lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
+    lmc__job *const jobs = t->wave.jobs;
     uint64_t block;
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
-        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1, parallel->n_workers);
+        n = lmc__plan_wave(t, block, max_jobs, slot ? t->dst + (size_t)block * slot : t->packed);
+        lmc__run_tasks(t->options->parallel, lmc__pack_and_encode_task, t, n + 1);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
-        t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        if (slot) t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        else lmc__pack_wave(t);
     }
     lmc__pack_wave(t);
     return LMC_OK;
 }
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
- * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
- *
- * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at
- * all. */
+ * better cut as if there were none, up to 16 times smaller. Not where the caller has chosen their
+ * size; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -16667,20 +15671,12 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
         return 0;
     e.k = t->wave.k;
     e.scratch = lmc__open_workspace(&e.stack, t->wave.workspaces, t->wave.workspace_size);
-    block.src = t->src;
+    lmc__set_block(&block, t->src, lmc__min(t->size, t->block_size), options->dtype);
     block.base = (const uint8_t *)options->prediction;
-    block.width = lmc_dtype_width(options->dtype);
-    block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.order = lmc__order_of(options->dtype, 0);
-    block.own = lmc__order_of(options->dtype, 1);
-    block.level = LMC_LEVEL_DEFAULT;
-    block.may_group = 1;
-    block.sum = NULL;
+    block.may_group = 1; /* at the default level */
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
-/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
- * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -16724,13 +15720,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     t.dst = t.packed = (uint8_t *)dst;
     t.dst_cap = dst_cap;
-    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
-    else {
-        const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
-        if (dst_cap >= lmc_tensor_bound(size, t.options))
-            LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
-        else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
-    }
+    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_waves(&t, 1, 0));
+    else
+        LMC__TRY(lmc__encode_waves(
+            &t, lmc__count_jobs(options->parallel, t.block_size),
+            dst_cap >= lmc_tensor_bound(size, t.options) ? lmc_block_bound(t.block_size) : 0));
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }
@@ -16739,21 +15733,17 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -16762,15 +15752,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -16788,10 +15776,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -16820,11 +15806,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -16888,11 +15871,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
- * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
- *
- * data moves when it grows: what points into it does so only while nothing is appended. Elements of
- * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
+ * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
+ * of an array in a buffer are as aligned as malloc's. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -16913,14 +15894,20 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
- * them. */
-typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
+ * `next` are set up, or freed, at once. */
+#define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
 {
-    (void)alloc_user; /* the buffer has it */
-    lmc__free_buffer(b);
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+}
+
+static void lmc__free_buffers(void *object, size_t from, size_t to)
+{
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
 /* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
@@ -16961,17 +15948,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter, and plain C will do.
- *
- * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
- * state is by value, without memory of its own: a copy of it goes on by itself.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
+ * The state is by value: a copy of it goes on by itself. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -16988,12 +15972,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
- * else in this library, so they are put together byte by byte. The constants are of the cube roots
- * of the first 64 primes (4.2.2); v has the standard's variables a to h.
- *
- * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
- * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
+ * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
+ * big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -17077,11 +16059,10 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
- * and the size of an element, so they cost no more than written out. */
+/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
+ * and the size of an element. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
-typedef int (*lmc__is_before)(const void *context, size_t i);
 
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
  * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
@@ -17114,18 +16095,18 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
- * 1 must stand before the others. */
-LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
-                                   const void *context)
-{
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (is_before(context, middle)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
+/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
+ * high. Those for which it is 1 must stand before the others. */
+#define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
+    do {                                                                                           \
+        size_t lmc__low = (low), lmc__high = (high);                                               \
+        while (lmc__low < lmc__high) {                                                             \
+            (i) = lmc__low + (lmc__high - lmc__low) / 2;                                           \
+            if (is_before) lmc__low = (i) + 1;                                                     \
+            else lmc__high = (i);                                                                  \
+        }                                                                                          \
+        (i) = lmc__low;                                                                            \
+    } while (0)
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
@@ -17164,21 +16145,16 @@ typedef struct lmc__digester {
     /* how far pieces are planned */
     uint64_t planned;
     size_t planned_tensor;
-    /* bytes of the file */
-    uint64_t absorbed;
-    /* the one that is being absorbed, or next */
-    size_t tensor;
-    /* bytes of it */
-    uint64_t tensor_done;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *fingerprints;
+    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
- * the type that of a tensor from that of a file or a directory. */
+/* The next tensor begins. The type tells its digest from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -17216,26 +16192,17 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
  * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
-    const lmc_tensor *t = d->file->tensors;
+    const lmc_tensor *const tensors = d->file->tensors, *t;
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.sum = 0;
-    piece.crc = 0;
-    piece.phase = 0;
-    piece.part_size = piece.part_crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors &&
-               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
-            d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor)
-            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
+    memset(&piece, 0, sizeof piece);
+    while (d->planned_tensor < d->file->n_tensors &&
+           tensors[d->planned_tensor].offset + tensors[d->planned_tensor].size <= d->planned)
+        d->planned_tensor++;
+    t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
+    piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
+    if (t) start = t->offset;
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -17256,10 +16223,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
- * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
- * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -17278,15 +16244,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -17318,6 +16278,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
 }
 
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
+}
+
 /* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
@@ -17327,8 +16302,8 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
- * need, and its trailer (spec 3.2), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
+ * finds the index. */
 
 #ifndef LMC_NO_ENCODER
 /* features: but that of a base. base_fingerprint: NULL if there is none. */
@@ -17366,10 +16341,8 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 /* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
-    unsigned i, any = 0;
-    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
-    return any != 0;
+    static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
+    return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
 /* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
@@ -17392,9 +16365,8 @@ static int lmc__is_draft(const uint8_t *magic)
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. The minor
- * version says nothing that a decoder may go by. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+ * Any feature that is not known could change what the file means, so all are refused. */
+LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
     size_t i;
@@ -17431,17 +16403,24 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+/* Of a header that was checked. The other members stay as they are. */
+static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
+{
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
+    info->has_base = lmc__has_base(header);
+    info->features = lmc__get_features(header);
+    info->format_minor = header[9];
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                                   lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
-    info->format_minor = header[9];
+    lmc__get_header_info(info, header);
     return LMC_OK;
 }
 
@@ -17450,11 +16429,10 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
- * tells one that was cut and continued by another. */
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
+ * The size of the file tells one that was cut and continued by another. */
+LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                                    uint64_t index_size, uint64_t total,
+                                                    const lmc__kernels *k)
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
     /* R3-16 */
@@ -17482,29 +16460,21 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
- * tasks run one after another.
- *
- * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
- * is larger, whatever the file's size. */
+ * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
+ * for each worker, or one block if that is larger, whatever the file's size. */
 
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
     /* writer: bytes before job.dst that hold the header and the body of the RUN section which
      * begins here; 0: none does */
     size_t head_size;
-    /* of the block's content, in coder.pieces */
-    size_t first_piece, n_pieces;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
-    /* a reader's: number of its run */
-    size_t run;
-    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
-     */
-    int is_identified;
+    size_t run; /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -17523,33 +16493,25 @@ typedef struct lmc__part {
 /* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
  * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
-    const lmc_parallel *parallel;
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    /* encoding: predictions of the wave's blocks */
-    lmc__buffer base;
-    /* of the wave that is being planned */
-    size_t n_jobs;
-    /* the wave at hand makes out[out_number] */
-    unsigned out_number;
-    /* what is to be done with each job; gets the coder */
-    lmc_task task;
-    /* takes the parts; write NULL: nobody wants them */
-    lmc_sink sink;
+    lmc__buffer base;  /* encoding: predictions of the wave's blocks */
+    lmc__buffer parts; /* lmc__part, of the other out */
+    lmc__wave wave;    /* without jobs: those are the snapshot's */
+    const lmc_parallel *parallel;
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    /* of the other out */
-    lmc__buffer parts;
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
+     * most that is read beside one wave */
     uint8_t *read_to;
-    size_t read_size, read_got;
-    /* the most that is read beside one wave */
-    size_t read_portion;
+    size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -17557,21 +16519,7 @@ typedef struct lmc__coder {
     void *progress_user;
     uint64_t done;
 } lmc__coder;
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    visit(&c->jobs, alloc_user);
-    visit(&c->pieces, alloc_user);
-    visit(&c->workspaces, alloc_user);
-    visit(&c->parts, alloc_user);
-    visit(&c->base, alloc_user);
-    for (i = 0; i < 2; i++) {
-        visit(&c->in[i], alloc_user);
-        visit(&c->out[i], alloc_user);
-    }
-}
+#define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -17579,10 +16527,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
+static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
  * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
@@ -17603,9 +16551,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/tried.md has 1/4 to 2 MiB. */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -17636,8 +16583,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
- * NULL: pieces are summed up one by one, when they are decoded. */
+/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
+ * NULL: pieces are summed up when they are decoded. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -17647,8 +16594,7 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
- * different ones, so tasks do not disturb each other. */
+ * of them, where the block goes into several files, has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
@@ -17715,10 +16661,10 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
     job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
 }
 
-/* Fingerprints and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; the sum of a block of planes is taken on the way. Else it is taken
- * later, and with it the CRC of what it is of. If that is not the block's, the block is stored, and
- * both are of that. */
+/* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
+ * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
+ * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
+ * that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -17767,7 +16713,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status != LMC_OK) return;
@@ -17822,14 +16767,13 @@ static void lmc__read_portion(lmc__coder *c)
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
-    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    if (index == 0) lmc__write_parts(c);
     else if (index == 1) lmc__read_portion(c);
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
- * first, for it came first; then those of blocks, in order; then that of reading, which is about
- * bytes behind them. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
+ * of the bytes: of writing, of blocks, of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -17872,7 +16816,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
  * says. */
-static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     /* R3-12 */
@@ -17883,8 +16827,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
- * those that it may have of earlier files. */
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -17912,19 +16855,17 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* of the base's items: where it is */
-    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
+    size_t file_number;         /* where it is, of those that are searched */
+    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -17934,16 +16875,17 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by fingerprint. */
+/* By name, then by fingerprint, or by file if one of them has none. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
-    int order = lmc__compare_names(x, y);
-    return order || !x->fingerprint ? order
-                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    const int order = lmc__compare_names(x, y);
+    if (order) return order;
+    if (x->fingerprint && y->fingerprint)
+        return memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
-/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -17959,10 +16901,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
- * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
+ * lies does not count. */
+LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
+                                                uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -17981,47 +16923,47 @@ static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LM
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-typedef struct lmc__name_search {
-    const lmc__item *items;
+/* The first of n sorted items that is not before name, or one of that in a file before
+ * file_number. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
+{
     lmc__item wanted;
-} lmc__name_search;
-
-static int lmc__is_name_before(const void *context, size_t i)
-{
-    const lmc__name_search *const s = (const lmc__name_search *)context;
-    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
-}
-
-/* The first of n sorted items that is not before name. */
-static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
-{
-    lmc__name_search search;
-    memset(&search, 0, sizeof search);
-    search.items = items;
-    search.wanted.name = (const uint8_t *)name;
-    search.wanted.size = strlen(name);
-    return lmc__find_first(0, n, lmc__is_name_before, &search);
+    size_t i;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    wanted.file_number = file_number;
+    LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
+    return i;
 }
 
 /* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *fingerprint)
+                                        const uint8_t *fingerprint, size_t file_number,
+                                        const lmc_tensor *tensor)
 {
-    lmc__item item;
-    item.name = (const uint8_t *)name;
-    item.size = size;
-    item.fingerprint = fingerprint;
-    item.file_number = 0;
-    item.tensor = NULL;
+    const lmc__item item = {(const uint8_t *)name, size, fingerprint, file_number, tensor};
     return lmc__append(items, &item, sizeof item);
+}
+
+/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
+{
+    size_t i;
+    if (f->n_tensors == 0)
+        return lmc__append_item(items, f->path, strlen(f->path), f->fingerprint, file_number, NULL);
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint, file_number, t));
+    }
+    return LMC_OK;
 }
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
- * that fill one place of the table; two different ones are taken for the same with a chance of n in
- * 2^61. The two lowest bits of a place say what is known of the path: */
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
+ * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+ * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
@@ -18043,7 +16985,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 }
 
 /* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__path_set *set)
+LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
     const size_t old_size = set->table.size / 8;
@@ -18059,7 +17001,7 @@ static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 }
 
 /* A path whose digest that is, so far as it has gone, is of that sort. */
-static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
+LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
     uint64_t key, *place;
@@ -18103,10 +17045,7 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of.
- *
- * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
- * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+ * made of. Checks come before use, field by field. */
 
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
@@ -18166,20 +17105,23 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
     return memcmp(section->kind, kind, 4) == 0;
 }
 
+static int lmc__is_known_kind(const lmc__section *section)
+{
+    return lmc__is_kind(section, "FILE") || lmc__is_kind(section, "RUN ") ||
+           lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
+}
+
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
-static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
-                                        const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
+                                                  const lmc__kernels *k)
 {
     LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R4-3 */
-    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
-                   lmc__is_kind(section, "INDX"),
-               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
+               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
     LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
@@ -18252,7 +17194,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 
 /* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
  * of tag. This version knows none; those of an odd tag nobody may pass over. */
-static enum lmc_status lmc__skip_records(lmc__cursor *c)
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;
@@ -18316,20 +17258,18 @@ static uint64_t lmc__zigzag(int64_t d)
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * Names are told by what they share with those before them: an entry refers to an earlier one of
- * its section, and gives the bytes in between. */
+ * A name is told by what it shares with that of an earlier entry of the section. */
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    /* Its arrays and strings are in the stream's memory. */
-    lmc_file file;
-    /* The stream that it is a part of, and where in that it begins. */
-    size_t stream;
-    uint64_t start;
+    lmc_file file;  /* its arrays and strings are in the stream's memory */
+    size_t stream;  /* that it is a part of, */
+    uint64_t start; /* and where in that it begins */
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
-    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
+    size_t unread_at;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -18338,11 +17278,10 @@ typedef struct lmc__listed_file {
 /* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    /* Those that cut it, as far as they are known: of whoever keeps runs. */
-    size_t first_run, n_runs;
-    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;     /* the section does not tell the size */
-    lmc__buffer memory; /* of its files */
+    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;           /* the section does not tell the size */
+    lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
 /* All files of a snapshot, in order. */
@@ -18416,61 +17355,44 @@ static void lmc__remove_stream(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-typedef struct lmc__stream_search {
-    const lmc__listed_file *files;
-    uint64_t position;
-} lmc__stream_search;
-
-static int lmc__is_file_before(const void *context, size_t i)
-{
-    const lmc__stream_search *const s = (const lmc__stream_search *)context;
-    return s->files[i].file.size != LMC_UNKNOWN_SIZE &&
-           s->files[i].start + s->files[i].file.size <= s->position;
-}
-
 /* Of the stream's files the number, in the list, of the one that has byte `position` of the
  * stream, or the stream's end: the first that does not end before. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
-    lmc__stream_search search;
-    search.files = lmc__listed_at(l, 0);
-    search.position = position;
-    return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
-                           lmc__is_file_before, &search);
+    const lmc__listed_file *const files = lmc__listed_at(l, 0);
+    size_t i;
+    LMC__FIND_FIRST(i, stream->first_file, stream->first_file + stream->n_files,
+                    files[i].file.size != LMC_UNKNOWN_SIZE &&
+                        files[i].start + files[i].file.size <= position);
+    return i;
 }
 #endif
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
- * empty. So a restored file lies below the directory that it is restored to, on every system whose
- * separators are these. */
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file lies below the directory that it is restored to. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, start = 0;
+    size_t i, n, start = 0; /* of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
-        if (i == size || p[i] == '/') {
-            size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') ||
-                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
-                return 0;
-            start = i + 1;
-        } else if (p[i] == 0) {
-            return 0;
-        }
+        if (i < size && p[i] == 0) return 0;
+        if (i < size && p[i] != '/') continue;
+        n = i - start;
+        if (n == 0 || (n <= 2 && p[start] == '.' && p[i - 1] == '.')) return 0;
+        start = i + 1;
     }
     return 1;
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
- * shape makes the rest of it irrelevant, however large. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++)
+    for (i = 0; i < rank; i++) /* then the others do not matter */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -18491,343 +17413,260 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
 
-/* -- entries: their fields, which are complete and within their limits -- */
+/* -- a FILE body -- */
 
-typedef struct lmc__file_entry {
-    lmc_file file; /* but path and tensors */
-    unsigned prefix;
-    const uint8_t *rest;
-    uint32_t rest_size;
-    uint64_t n_tensors;
-} lmc__file_entry;
+/* While the entries of a body are parsed: twice, by the same functions. The first time they are
+ * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
+ * is known then. The second time they are copied, and compared with each other. */
+typedef struct lmc__body_parser {
+    lmc__cursor c;
+    uint64_t n_files;
+    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
+     * of shapes. */
+    uint64_t n_tensors, n_words, n_chars;
+    /* Where they go. items: of the tensors' names. */
+    lmc_tensor *tensors;
+    lmc__item *items;
+    uint64_t *words;
+    char *chars;
+    /* the path of the file before, or "" */
+    const char *path;
+    size_t path_size;
+    uint64_t start; /* of the next file, within the stream */
+} lmc__body_parser;
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors; most of it is there only
- * if Form says so. */
-static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
+/* Bytes go to the strings. Returns where they begin. */
+static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
-    unsigned form;
-    uint64_t v;
-    memset(e, 0, sizeof *e);
-    LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get8(c, &e->prefix));
-    LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
-    if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
-    else if (form & LMC__FILE_IS_UNKNOWN) e->file.size = LMC_UNKNOWN_SIZE;
-    else LMC__TRY(lmc__get_limited(c, &e->file.size, LMC__MAX_FILE_SIZE));
-    if (form & LMC__FILE_HAS_MODE) {
-        LMC__TRY(lmc__get_limited(c, &v, 07777));
-        e->file.has_mode = 1;
-        e->file.mode = (uint32_t)v;
-    }
-    if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
-        e->file.has_mtime = 1;
-        e->file.mtime_s = (int64_t)lmc__take64(c);
-        e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
-    }
-    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
-        LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
-    return LMC_OK;
+    char *const to = x->tensors ? x->chars + x->n_chars : NULL;
+    if (to && size) memcpy(to, p, size);
+    x->n_chars += size;
+    return to;
 }
 
-typedef struct lmc__tensor_entry {
-    uint64_t back; /* the reference is the entry so many before; 0: none */
-    unsigned prefix, suffix;
-    const uint8_t *middle;
-    uint32_t middle_size, name_size;
-    uint64_t gap;
-    int is_like; /* what follows, but the loss, is the reference's */
-    enum lmc_dtype dtype;
-    const uint8_t *dtype_name; /* of LMC_AUTO: a string that no number stands for */
-    uint32_t dtype_size;
-    unsigned rank;
-    const uint8_t *shape; /* varints, which are valid */
-    uint64_t size;        /* of LMC_AUTO */
-    lmc_loss loss;
-} lmc__tensor_entry;
-
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. */
-static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
+/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
+ * is that of its shape; of others nobody can tell. */
+LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
+    lmc__cursor *const c = &x->c;
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
     LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
-    e->dtype = (enum lmc_dtype)code;
-    if (e->dtype == LMC_AUTO) {
+    t->dtype = lmc__dtypes[code].name;
+    if (code == LMC_AUTO) {
+        const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
         /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
-        e->dtype_size = size;
-        e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        name = lmc__take_bytes(c, size);
+        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
             /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
+                           memcmp(lmc__dtypes[i].name, name, size) != 0,
                        LMC_ERR_CORRUPT);
+        t->dtype = lmc__put_chars(x, name, size);
+        (void)lmc__put_chars(x, "", 1);
     }
-    LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
-    e->shape = c->p;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
-    if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get8(c, &t->rank));
+    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    t->shape = x->tensors ? x->words + x->n_words : NULL;
+    for (i = 0; i < t->rank; i++, x->n_words++) {
+        LMC__TRY(lmc__get_varint(c, &v));
+        if (x->tensors) x->words[x->n_words] = v;
+    }
+    if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
+    if (!x->tensors) return LMC_OK;
+    t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
+    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. What refers to another entry is not
- * looked at. */
-LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tensor_entry *e)
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
+ * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
+ * reference is the entry so many before; 0: none. */
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                                   uint64_t *position)
 {
-    unsigned form;
-    memset(e, 0, sizeof *e);
+    lmc__cursor *const c = &x->c;
+    const lmc_tensor *reference = NULL;
+    const uint8_t *middle, *before = NULL, *behind = NULL; /* of the name */
+    unsigned form, prefix = 0, suffix = 0;
+    uint32_t middle_size;
+    uint64_t back, gap = 0;
+    lmc_tensor t;
+    memset(&t, 0, sizeof t);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
-    LMC__TRY(lmc__get_varint(c, &e->back));
-    e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
-    if (e->back) {
-        LMC__TRY(lmc__get8(c, &e->prefix));
-        LMC__TRY(lmc__get8(c, &e->suffix));
+    LMC__TRY(lmc__get_varint(c, &back));
+    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    if (back) {
+        LMC__TRY(lmc__get8(c, &prefix));
+        LMC__TRY(lmc__get8(c, &suffix));
     }
-    LMC__TRY(
-        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
     /* R2-3 */
-    LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
-               LMC_ERR_CORRUPT);
-    e->name_size = e->prefix + e->middle_size + e->suffix;
-    if (form & LMC__TENSOR_HAS_GAP) {
-        LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    if (x->tensors && back) {
+        const lmc__item *item;
+        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        reference = &x->tensors[x->n_tensors - back];
+        item = &x->items[x->n_tensors - back];
+        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        before = item->name;
+        behind = item->name + item->size - suffix;
     }
-    if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
+    t.name = lmc__put_chars(x, before, prefix);
+    (void)lmc__put_chars(x, middle, middle_size);
+    (void)lmc__put_chars(x, behind, suffix);
+    (void)lmc__put_chars(x, "", 1);
+    if (form & LMC__TENSOR_HAS_GAP) {
+        LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
+        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    }
+    if (!(form & LMC__TENSOR_IS_LIKE)) {
+        LMC__TRY(lmc__parse_type(x, &t));
+    } else if (reference) {
+        t.dtype = reference->dtype;
+        t.rank = reference->rank;
+        t.shape = reference->shape;
+        t.size = reference->size;
+    }
     if (form & LMC__TENSOR_HAS_LOSS) {
         LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
-        e->loss.generation = lmc__take8(c);
-        e->loss.measure = (enum lmc_measure)lmc__take8(c);
-        e->loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
+        t.loss.generation = lmc__take8(c);
+        t.loss.measure = (enum lmc_measure)lmc__take8(c);
+        t.loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
         /* R4-38 */
-        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
-                   LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
     }
-    return LMC_OK;
-}
-
-/* -- a FILE body -- */
-
-/* What a body has. */
-typedef struct lmc__body_counts {
-    uint64_t n_files, n_tensors, n_words, n_chars;
-    int has_records;
-} lmc__body_counts;
-
-/* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
- * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
-{
-    lmc__file_entry file;
-    lmc__tensor_entry tensor;
-    uint64_t i, j;
-    memset(counts, 0, sizeof *counts);
-    LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
-    for (i = 0; i < counts->n_files; i++) {
-        LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R4-16 */
-        LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
-        counts->n_chars += file.prefix + file.rest_size + 1;
-        counts->n_tensors += file.n_tensors;
-        for (j = 0; j < file.n_tensors; j++) {
-            LMC__TRY(lmc__get_tensor_entry(c, &tensor));
-            counts->n_words += tensor.rank;
-            counts->n_chars +=
-                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
-        }
+    if (x->tensors) {
+        const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
+                                NULL};
+        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        t.offset = *position + gap;
+        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        *position = t.offset + t.size;
+        x->tensors[x->n_tensors] = t;
+        x->items[x->n_tensors] = item;
     }
-    counts->has_records = lmc__left(c) != 0;
-    return lmc__skip_records(c);
-}
-
-/* While the entries of a body that was counted are copied. */
-typedef struct lmc__body_parser {
-    lmc__cursor c;
-    /* of all files of the body; so many are there. items: of their names */
-    lmc_tensor *tensors;
-    lmc__item *items;
-    size_t n_tensors;
-    /* what is left of the memory: shapes; strings, NUL-terminated */
-    uint64_t *words;
-    char *chars;
-} lmc__body_parser;
-
-/* Bytes go to the strings. */
-static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
-{
-    if (size) memcpy(x->chars, p, size);
-    x->chars += size;
-}
-
-/* The next path, of which the first bytes are those of `before`; its size to *size, which was that
- * one's. */
-static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
-                                      const char *before, size_t *size, const char **path)
-{
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
-    *path = x->chars;
-    lmc__put_chars(x, before, e->prefix);
-    lmc__put_chars(x, e->rest, e->rest_size);
-    *x->chars++ = 0;
-    *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
-    return LMC_OK;
-}
-
-/* Dtype, shape and size of a tensor whose entry says them itself. The size of a known dtype is that
- * of its shape; of others nobody can tell. */
-static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_entry *e,
-                                      lmc_tensor *t)
-{
-    lmc__cursor shape;
-    unsigned i;
-    shape.p = e->shape;
-    shape.end = x->c.end;
-    t->rank = e->rank;
-    t->shape = x->words;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(&shape, x->words++));
-    t->dtype = lmc__dtypes[e->dtype].name;
-    t->size = e->size;
-    if (e->dtype != LMC_AUTO) {
-        t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
-        return LMC_OK;
-    }
-    t->dtype = x->chars;
-    lmc__put_chars(x, e->dtype_name, e->dtype_size);
-    *x->chars++ = 0;
-    return LMC_OK;
-}
-
-/* The next tensor, which begins at *position of its file or behind it, and ends within it: so
- * tensors are in order and do not overlap. */
-static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *file,
-                                        uint64_t *position)
-{
-    lmc_tensor *const t = &x->tensors[x->n_tensors];
-    lmc__item *const item = &x->items[x->n_tensors];
-    lmc__tensor_entry e;
-    LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
-    memset(t, 0, sizeof *t);
-    memset(item, 0, sizeof *item);
-    t->name = x->chars;
-    if (e.back) {
-        const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
-        lmc__put_chars(x, reference->name, e.prefix);
-        lmc__put_chars(x, e.middle, e.middle_size);
-        lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
-    } else lmc__put_chars(x, e.middle, e.middle_size);
-    *x->chars++ = 0;
-    item->name = (const uint8_t *)t->name;
-    item->size = e.name_size;
-    if (e.is_like) {
-        const lmc_tensor *const reference = t - (size_t)e.back;
-        t->dtype = reference->dtype;
-        t->rank = reference->rank;
-        t->shape = reference->shape;
-        t->size = reference->size;
-    } else LMC__TRY(lmc__copy_type(x, &e, t));
-    t->loss = e.loss;
-    LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
-    t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
-    *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
 }
 
-/* The next file, which begins at *start of the stream. Names must differ within it: sorted, equal
- * ones are neighbours. (That comes later, for later entries may refer to these.) */
-static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size_t *path_size,
-                                      uint64_t *start)
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
+ * says so, and its tensors. The first bytes of the path are those of the file before. */
+LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
-    const char *const before =
-        *path_size ? lmc__listed_at(l, l->n_files - 1)->file.path : NULL; /* in this section */
+    lmc__cursor *const c = &x->c;
+    unsigned form, prefix;
+    const uint8_t *rest;
+    uint32_t rest_size;
+    uint64_t v, n_tensors = 0, position = 0;
     lmc__listed_file *f;
-    lmc__file_entry e;
-    uint64_t position = 0, i;
-    LMC__TRY(lmc__get_file_entry(&x->c, &e));
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
+    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
+                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get8(c, &prefix));
+    LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
+    if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
+    else if (form & LMC__FILE_IS_UNKNOWN) file.size = LMC_UNKNOWN_SIZE;
+    else LMC__TRY(lmc__get_limited(c, &file.size, LMC__MAX_FILE_SIZE));
+    if (form & LMC__FILE_HAS_MODE) {
+        LMC__TRY(lmc__get_limited(c, &v, 07777));
+        file.has_mode = 1;
+        file.mode = (uint32_t)v;
+    }
+    if (form & LMC__FILE_HAS_MTIME) {
+        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        file.has_mtime = 1;
+        file.mtime_s = (int64_t)lmc__take64(c);
+        file.mtime_ns = lmc__take32(c);
+        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+    }
+    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
+        LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
+    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    file.path = lmc__put_chars(x, x->path, prefix);
+    (void)lmc__put_chars(x, rest, rest_size);
+    (void)lmc__put_chars(x, "", 1);
+    x->path = file.path;
+    x->path_size = prefix + rest_size;
+    /* R4-23 */
+    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
+               LMC_ERR_CORRUPT);
+    file.n_tensors = (size_t)n_tensors;
+    if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
+    for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
+    if (!x->tensors) return LMC_OK;
     LMC__TRY(lmc__add_file(l, &f));
     f->is_described = 1;
-    f->file = e.file;
-    f->start = *start;
-    LMC__TRY(lmc__copy_path(x, &e, before, path_size, &f->file.path));
-    f->file.n_tensors = (size_t)e.n_tensors;
-    if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
-    for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
-    if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
-    *start += e.file.size;
+    f->file = file;
+    f->start = x->start;
+    if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
+    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    x->start += file.size;
     return LMC_OK;
 }
 
-/* No two tensors of a file have one name. items: of all tensors of the stream, which are used
- * up. */
-static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream *stream,
-                                        lmc__item *items)
+/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
+ * allocation, in order of falling alignment:
+ *
+ *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
+ *
+ * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
+ * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
+ * 3 bytes at least. */
+LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
+                                                   size_t size)
 {
-    size_t i;
-    for (i = 0; i < stream->n_files; i++) {
-        const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
+    lmc__stream *stream;
+    lmc__body_parser x;
+    lmc__item *items;
+    uint64_t i;
+    int pass;
+    LMC__TRY(lmc__add_stream(l, &stream));
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    memset(&x, 0, sizeof x);
+    for (pass = 0; pass < 2; pass++) {
+        x.c.p = body;
+        x.c.end = body + size;
+        LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
+        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        x.path = "";
+        x.path_size = 0;
+        for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
+        if (pass) break;
+        l->has_records |= lmc__left(&x.c) != 0;
+        LMC__TRY(lmc__skip_records(&x.c));
+        LMC__TRY(
+            lmc__reserve(&stream->memory, x.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                              8 * x.n_words + x.n_chars));
+        x.tensors = (lmc_tensor *)(void *)stream->memory.data;
+        x.items = (lmc__item *)(void *)(x.tensors + x.n_tensors);
+        x.words = (uint64_t *)(void *)(x.items + x.n_tensors);
+        x.chars = (char *)(x.words + x.n_words);
+        x.n_tensors = x.n_words = x.n_chars = 0;
+    }
+    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
+    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
+    items = x.items;
+    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+        const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
-}
-
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, which the first pass over the entries has measured:
- *
- *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
- *
- * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
- * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
- * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
-{
-    lmc__stream *stream;
-    lmc__body_counts counts;
-    lmc__body_parser x;
-    uint64_t i, start = 0;
-    size_t path_size = 0;
-    LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    memset(&x, 0, sizeof x);
-    x.c.p = body;
-    x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, &counts));
-    l->has_records |= counts.has_records;
-    LMC__TRY(
-        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                          8 * counts.n_words + counts.n_chars));
-    x.tensors = (lmc_tensor *)(void *)stream->memory.data;
-    x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
-    x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
-    x.chars = (char *)(x.words + counts.n_words);
-    x.c.p = body;
-    LMC__TRY(lmc__get_varint(&x.c, &i)); /* the number of files */
-    for (i = 0; i < counts.n_files; i++) LMC__TRY(lmc__copy_file(&x, l, &path_size, &start));
-    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
-    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : start;
-    return lmc__check_names(l, stream, x.items);
 }
 
 /* The rules for all files together: no path twice, none below a file, and a nameless file is
@@ -18870,14 +17709,6 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* A tensor that is written, and what is asked of it again and again. */
-typedef struct lmc__written_tensor {
-    const lmc_tensor *t;
-    const uint8_t *name;
-    size_t name_size;
-    enum lmc_dtype dtype;
-} lmc__written_tensor;
-
 /* How an entry may refer to another one, and bytes of it that depend on that. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
@@ -18885,100 +17716,95 @@ typedef struct lmc__reference {
     uint64_t size;
 } lmc__reference;
 
-static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
-           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
-           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+    return a->rank == b->rank && a->size == b->size && strcmp(a->dtype, b->dtype) == 0 &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share at their ends, in a row: at most 255, and n. */
-static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+/* Bytes that names share, from a and b on by step: at most 255, and n. */
+static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
-    while (i < 255 && i < n && *a == *b) {
-        i++;
-        if (i < n) a += step, b += step;
-    }
+    while (i < 255 && i < n && a[step * (int)i] == b[step * (int)i]) i++;
     return i;
 }
 
 /* Of what Dtype, Rank, Shape and Size take. */
-static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
     unsigned i;
-    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
-    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+    for (i = 0; i < t->rank; i++) n += lmc__varint_size(t->shape[i]);
+    return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
 /* So many entries back references are looked for. Tensors of a layer come again with the next. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of w smallest; before: the n entries before it, the last
- * first; type_size: see lmc__count_type_bytes. */
-static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
-                                            const lmc__written_tensor *const *before, unsigned n,
-                                            uint64_t type_size)
+/* The reference that makes the entry of t smallest; n: entries before it. */
+static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
+    const uint64_t type_size = lmc__count_type_bytes(t, dtype);
+    const size_t name_size = strlen(t->name);
     lmc__reference best;
-    unsigned i;
+    unsigned back;
     memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
-    for (i = 0; i < n; i++) {
-        const lmc__written_tensor *const other = before[i];
-        const size_t most = lmc__min(w->name_size, other->name_size);
+    best.size = lmc__varint_size(name_size) + name_size + type_size;
+    for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
+        const lmc_tensor *const other = t - back;
+        const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
         lmc__reference found;
         size_t middle;
-        found.back = i + 1;
-        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.back = back;
+        found.prefix = lmc__count_shared(t->name, other->name, most, 1);
         found.suffix = most == found.prefix ? 0
-                                            : lmc__count_shared(w->name + w->name_size - 1,
-                                                                other->name + other->name_size - 1,
+                                            : lmc__count_shared(t->name + name_size - 1,
+                                                                other->name + other_size - 1,
                                                                 most - found.prefix, -1);
-        found.is_like = lmc__is_like(w, other);
-        middle = w->name_size - found.prefix - found.suffix;
+        found.is_like = lmc__is_like(t, other);
+        middle = name_size - found.prefix - found.suffix;
         found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
         if (found.size < best.size) best = found;
     }
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
- * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
-LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
-                                                    const lmc__reference *r, uint64_t position)
+/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+ * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
+                                                    enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
+    const lmc__reference r = lmc__choose_reference(t, n, dtype);
     const lmc_loss loss = lmc__get_loss(t);
     const uint64_t gap = t->offset - position;
-    const size_t middle = w->name_size - r->prefix - r->suffix;
+    const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
         (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
          (int)loss.measure > (int)LMC_MEASURE_NMSE))
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+    LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
                                    (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
-    LMC__TRY(lmc__append_varint(out, r->back));
-    if (r->back) {
-        LMC__TRY(lmc__append8(out, r->prefix));
-        LMC__TRY(lmc__append8(out, r->suffix));
+    LMC__TRY(lmc__append_varint(out, r.back));
+    if (r.back) {
+        LMC__TRY(lmc__append8(out, r.prefix));
+        LMC__TRY(lmc__append8(out, r.suffix));
     }
     LMC__TRY(lmc__append_varint(out, middle));
-    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    LMC__TRY(lmc__append(out, t->name + r.prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
-    if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
-        if (w->dtype == LMC_AUTO) {
+    if (!r.is_like) {
+        LMC__TRY(lmc__append8(out, (unsigned)dtype));
+        if (dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
         }
         LMC__TRY(lmc__append8(out, t->rank));
         for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
-        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+        if (dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
     }
     if (!loss.generation) return LMC_OK;
     LMC__TRY(lmc__append8(out, loss.generation));
@@ -18987,40 +17813,28 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
-    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
-        t->size > LMC__MAX_FILE_SIZE - t->offset)
+    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
+        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
         return 0;
-    if (w->dtype == LMC_AUTO)
-        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
 /* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
-    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
-    const lmc__written_tensor *before[LMC__MAX_BACK];
     uint64_t position = 0;
     size_t i;
     for (i = 0; i < file->n_tensors; i++) {
-        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
         const lmc_tensor *const t = &file->tensors[i];
-        lmc__reference r;
-        unsigned n = 0;
+        enum lmc_dtype dtype;
         if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
-        w->t = t;
-        w->name = (const uint8_t *)t->name;
-        w->name_size = strlen(t->name);
-        w->dtype = lmc_dtype_find(t->dtype);
-        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
-        for (; n < LMC__MAX_BACK && n < i; n++)
-            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
-        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
-        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        dtype = lmc_dtype_find(t->dtype);
+        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
     return LMC_OK;
@@ -19071,15 +17885,13 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 /* == snapshot/texts.h ========================================================================== */
 
 /* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
- * says what the FILE section has said already, takes no space.
+ * in the header of a file. Runs of Prediction 3 are predicted by it.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
- * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
- * byte, and its tensor's text 66,322. */
+ * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
+ * that are wanted: so any bytes of it take time in proportion to their number, and that of at
+ * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -19087,7 +17899,7 @@ typedef struct lmc__text {
     uint8_t *dst;
 } lmc__text;
 
-static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+LMC__COLD static void lmc__make_text(lmc__text *x, const void *p, size_t size)
 {
     const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
     if (from < to)
@@ -19096,7 +17908,7 @@ static void lmc__make_text(lmc__text *x, const void *p, size_t size)
     x->at += size;
 }
 
-static void lmc__make_string(lmc__text *x, const char *string)
+LMC__COLD static void lmc__make_string(lmc__text *x, const char *string)
 {
     lmc__make_text(x, string, strlen(string));
 }
@@ -19110,14 +17922,16 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t name_size)
+/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
+ * stands for its name there. */
+LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
+                                      const void *name, size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
     unsigned j;
     lmc__make_string(x, i ? ",\"" : "\"");
-    lmc__make_text(x, t->name, name_size);
+    lmc__make_text(x, name, name_size);
     lmc__make_string(x, "\":{\"dtype\":\"");
     lmc__make_string(x, t->dtype);
     lmc__make_string(x, "\",\"shape\":[");
@@ -19132,8 +17946,7 @@ static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
- * their sizes are kept. */
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
 typedef struct lmc__text_entry {
     uint64_t start; /* of its text */
     size_t name_size;
@@ -19156,8 +17969,9 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
         memset(&entry, 0, sizeof entry);
         entry.start = x.at;
         if (i < f->file.n_tensors) {
-            entry.name_size = strlen(f->file.tensors[i].name);
-            lmc__make_entry(&x, &f->file, i, entry.name_size);
+            const char *const name = f->file.tensors[i].name;
+            entry.name_size = strlen(name);
+            lmc__make_entry(&x, &f->file, i, name, entry.name_size);
         }
         LMC__TRY(lmc__append(&f->text_at, &entry, sizeof entry));
     }
@@ -19172,33 +17986,22 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-typedef struct lmc__text_search {
-    const lmc__text_entry *entries;
-    uint64_t offset;
-} lmc__text_search;
-
-static int lmc__is_text_before(const void *context, size_t i)
-{
-    const lmc__text_search *const s = (const lmc__text_search *)context;
-    return s->entries[i + 1].start <= s->offset;
-}
-
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
-static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
-    lmc__text_search search;
+    const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
     size_t i;
     if (size == 0) return;
-    search.entries = lmc__text_entries(f);
-    search.offset = offset;
-    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
-    x.at = search.entries[i].start;
+    LMC__FIND_FIRST(i, 0, f->file.n_tensors, entries[i + 1].start <= offset);
+    x.at = entries[i].start;
     x.from = offset;
     x.to = offset + size;
     x.dst = dst;
-    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+    for (; x.at < x.to; i++)
+        lmc__make_entry(&x, &f->file, i, f->file.tensors[i].name, entries[i].name_size);
 }
 
 /* == snapshot/runs.h =========================================================================== */
@@ -19208,10 +18011,8 @@ static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
 typedef struct lmc__segment {
-    /* within the stream */
-    uint64_t start, size;
-    /* within the base's item, or the file: where the prediction begins */
-    uint64_t base_offset;
+    uint64_t start, size; /* within the stream */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
     /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
      * plus 1 */
     uint32_t base;
@@ -19219,19 +18020,13 @@ typedef struct lmc__segment {
 
 /* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
 typedef struct lmc__run {
-    /* within the stream */
-    uint64_t start;
+    uint64_t start; /* within the stream */
     uint64_t size;
-    /* decoded bytes of each block but the last */
-    size_t block_size;
-    /* at most 2^32 - 1 */
-    uint64_t n_blocks;
-    /* number of the stream */
-    size_t stream;
-    /* LMC__PREDICT_... */
-    unsigned prediction;
-    /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    unsigned conversion;
+    size_t block_size;   /* decoded bytes of each block but the last */
+    uint64_t n_blocks;   /* at most 2^32 - 1 */
+    size_t stream;       /* its number */
+    unsigned prediction; /* LMC__PREDICT_... */
+    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
     /* those of many runs may be in one buffer: from this one on; none without a prediction */
     size_t first_segment;
     uint32_t n_segments;
@@ -19297,9 +18092,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the
- * item or file of the last segment that has one, -1 at first. Items and files are numbered below
- * 2^32 - 1. */
+/* The next segment, which begins at s->start. last: number of the item or file of the last segment
+ * that has one, -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -19320,12 +18114,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer.
- *
- * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
- * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
- * proportion to the body. Not checked here: whether what predicts them is there
- * (lmc__check_predictions). */
+ * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
+ * that grows in proportion to the body. They are as many as the body says, and end where the run
+ * does, within the stream. Whether what predicts them is there is not checked here. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -19336,10 +18127,9 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     uint64_t n_segments, i;
     int64_t last = -1;
     lmc__segment s;
-    lmc__cursor c;
+    lmc__cursor c = {body, body};
     LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    c.p = body;
-    c.end = body + size;
+    c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
     LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;
@@ -19423,26 +18213,24 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
  * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
- * reader, which begins with the index, must parse it (index.h). */
+ * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
- * there: only then is it known how large they are together. */
+ * ended. The entry of a run is made when its blocks are there: then it is known how large they
+ * are. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
-    uint64_t limit; /* on their size */
-    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
-    lmc__buffer run_body;
-    uint64_t run_stored;
+    lmc__buffer run_body; /* of the run at hand */
+    uint64_t limit;       /* on the size of entries and rows */
+    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
     size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
+#define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -19450,8 +18238,9 @@ static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part,
     return lmc__append(part, data, size);
 }
 
-static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
-                                        const uint8_t *body, size_t body_size)
+LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind,
+                                                  uint64_t stored, const uint8_t *body,
+                                                  size_t body_size)
 {
     LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
     LMC__TRY(lmc__append_varint(&b->entries, stored));
@@ -19470,8 +18259,8 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 }
 
 /* The next section, with its body; of an ancillary one only its size counts. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
-                                          const uint8_t *body, uint64_t body_size)
+LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                                    const uint8_t *body, uint64_t body_size)
 {
     const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
     LMC__TRY(lmc__index_run_end(b));
@@ -19511,8 +18300,8 @@ static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
- * a digester is told anew before each wave is absorbed. */
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
+ * it is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
     return b->entries.data + b->fingerprints_at;
@@ -19530,8 +18319,8 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                uint64_t file_size)
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                          uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
@@ -19543,8 +18332,7 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. With its size a reader finds it; with its
- * Header_CRC it tells it from another one of the same numbers. */
+/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -19576,31 +18364,24 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     memcpy(head->header, p, LMC__HEADER_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
 /* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
-    size_t i, j;
+    size_t i;
     items->size = 0;
-    for (i = 0; i < l->n_files; i++) {
-        const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
-        for (j = 0; j < f->n_tensors; j++) {
-            const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
-        }
-    }
+    for (i = 0; i < l->n_files; i++)
+        LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
     return LMC_OK;
 }
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -19615,15 +18396,13 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
-                       memchr(c->p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = c->p;
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
+        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
         /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
     return LMC_OK;
 }
@@ -19675,7 +18454,7 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 }
 
 /* Tensors that have no more bytes to come. */
-static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
+LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
     for (; h->tensor < f->n_tensors &&
@@ -19688,21 +18467,18 @@ static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 /* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
-    const lmc_file *const f = h->file;
-    while (size != 0) {
-        size_t n = size;
-        lmc__sha256 *sha = &h->outside;
+    size_t n;
+    for (; size != 0; data += n, size -= n) {
+        const lmc_tensor *t;
+        int is_tensor;
+        uint64_t end = UINT64_MAX;
         LMC__TRY(lmc__finish_hashes(h));
-        if (h->tensor < f->n_tensors) {
-            const lmc_tensor *const t = &f->tensors[h->tensor];
-            if (t->offset <= h->position) sha = &h->sha;
-            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
-                                                        : t->offset - h->position);
-        }
-        lmc__sha256_update(sha, data, n);
+        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
+        is_tensor = t && t->offset <= h->position;
+        if (t) end = is_tensor ? t->offset + t->size : t->offset;
+        n = (size_t)lmc__min64(size, end - h->position);
+        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
         h->position += n;
-        data += n;
-        size -= n;
     }
     return LMC_OK;
 }
@@ -19764,13 +18540,13 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
 /* hash: the file's first one; the others follow. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
+    unsigned form = 0;
     size_t i;
     lmc__state_text(sha, f->path, 4);
-    lmc__state_number(sha,
-                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
-                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
-                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
-                      1);
+    if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
+    if (f->has_mode) form |= LMC__FILE_HAS_MODE;
+    if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
+    lmc__state_number(sha, form, 1);
     lmc__state_number(sha, f->size, 8);
     lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
     lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
@@ -19791,10 +18567,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     items->size = 0;
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
-        item = (lmc__item *)(void *)items->data + i;
-        item->file_number = i;
-        item->fingerprint = hashes + at;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), hashes + at, i, NULL));
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
@@ -19808,7 +18581,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
 }
 
 /* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count: it may be made in another way. */
+ * count. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
     const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
@@ -19857,42 +18630,32 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                                              (reader: a delta
- *                                                              may be listed
- *                                                              without)
- *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
- *                                                              have a place
- *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
- *                                                              nothing is written
- *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
- *   the header names                                           anything is
- *                                                              written
- *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
- *   the base has                                               opening            see below
- *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place (in_place.h)
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
- * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -19901,75 +18664,57 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items */
+    lmc__buffer backwards;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
-    /* of the base */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items; and those names */
-    lmc__buffer backwards, letters;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
     /* read_back reads the base, which is being overwritten; base is NULL */
     int in_place;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
 } lmc__origin;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&o->items, alloc_user);
-    visit(&o->backwards, alloc_user);
-    visit(&o->letters, alloc_user);
-    visit(&o->ranges, alloc_user);
-    visit(&o->wide, alloc_user);
-}
+#define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
- * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
- * when they are read. On errors the origin is to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                        const lmc_base *base, void *alloc_user)
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
+ * that its files and tensors are said to have; whether its bytes are theirs shows when they are
+ * read. On errors the origin is to be freed all the same. */
+LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                                  const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
-        lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_fingerprints(f); j++) {
-            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
-            const char *name = t ? t->name : f->path;
-            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
-            item.name = (const uint8_t *)name;
-            item.size = strlen(name);
-            item.fingerprint = t ? t->fingerprint : f->fingerprint;
-            item.file_number = i;
-            item.tensor = t;
-            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
-        }
+        for (j = 0; j < f->n_tensors; j++)
+            if (!f->tensors[j].name || !f->tensors[j].dtype) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_items(&o->items, f, i));
     }
     lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
 /* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
@@ -19994,52 +18739,63 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
+/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
+ * 1. */
+static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+{
+    const lmc__item *const item = lmc__get_item(o, *i);
+    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
+        memcmp(item->name, name, item->size) != 0)
+        return NULL;
+    ++*i;
+    return item;
+}
+
+static size_t lmc__first_named(const lmc__origin *o, const char *name)
+{
+    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
+}
+
+/* The item is in the base's file of that path. */
+static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
+{
+    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+}
+
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                const char *dtype, uint64_t size)
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
-    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
+    size_t i = lmc__first_named(o, name);
+    const lmc__item *item;
     uint32_t found = 0;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        int is_of_path;
-        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
-        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    while ((item = lmc__next_named(o, name, &i)) != NULL) {
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)i + 1;
-        if (!found) found = (uint32_t)i + 1;
+        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
+        if (!found) found = (uint32_t)i;
     }
     return found;
 }
 
 /* The same for a part of another item. */
-static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const size_t n = o->items.size / sizeof(lmc__item),
-                 name_size = part->name ? strlen(part->name) : 0;
-    size_t i = part->name
-                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
-                   : n;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        uint64_t size;
-        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (part->path &&
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
-            continue;
-        size = lmc__item_size(o, item);
-        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    const lmc__item *item;
+    size_t i;
+    if (!part->name) return 0;
+    i = lmc__first_named(o, part->name);
+    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
+        const uint64_t size = lmc__item_size(o, item);
+        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
+            part->size <= size - part->offset)
+            return (uint32_t)i;
     }
     return 0;
 }
-#endif
-
-#ifndef LMC_NO_ENCODER
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -20048,39 +18804,36 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
  * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
- * end are neighbours. The first end that any of them has decides. */
-
-/* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
+ * behind a dot: sorted by their names backwards, all tensors of the base with that end are
+ * neighbours. The first end that any of them has decides. What comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
+
+/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+static int lmc__compare_ends(const void *a, const void *b)
+{
+    const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
+    const size_t n = lmc__min(x->size, y->size);
+    size_t k;
+    for (k = 1; k <= n; k++)
+        if (x->name[x->size - k] != y->name[y->size - k])
+            return x->name[x->size - k] < y->name[y->size - k] ? -1 : 1;
+    return x->size < y->size ? -1 : x->size > y->size;
+}
 
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    uint64_t size = 0;
-    uint8_t *letter;
-    size_t i, k;
-    for (i = 0; i < n; i++) size += lmc__get_item(o, i)->tensor ? lmc__get_item(o, i)->size : 0;
-    LMC__TRY(lmc__reserve(&o->letters, size));
-    letter = o->letters.data;
+    lmc__item spare;
+    size_t i;
     for (i = 0; i < n; i++) {
         const lmc__item *const item = lmc__get_item(o, i);
-        if (!item->tensor) continue;
-        LMC__TRY(lmc__append_item(&o->backwards, letter, item->size, NULL));
-        ((lmc__item *)(void *)(o->backwards.data + o->backwards.size))[-1].file_number = i;
-        for (k = item->size; k != 0; k--) *letter++ = item->name[k - 1];
+        if (item->tensor)
+            LMC__TRY(
+                lmc__append_item(&o->backwards, item->name, item->size, NULL, i, item->tensor));
     }
-    lmc__sort_items((lmc__item *)(void *)o->backwards.data, o->backwards.size / sizeof(lmc__item));
+    lmc__heap_sort(o->backwards.data, o->backwards.size / sizeof spare, sizeof spare,
+                   lmc__compare_ends, &spare);
     return LMC_OK;
-}
-
-/* Of the list, the item's name ends with size bytes at `end`. */
-static int lmc__has_letters(const lmc__item *item, const uint8_t *end, size_t size)
-{
-    size_t i;
-    if (item->size < size) return 0;
-    for (i = 0; i < size && item->name[i] == end[size - 1 - i]; i++) {}
-    return i == size;
 }
 
 /* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
@@ -20099,24 +18852,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-typedef struct lmc__end_search {
-    const lmc__item *items;
-    const uint8_t *end;
-    size_t size;
-} lmc__end_search;
-
-/* Backwards, item i is before the end and all names that have it. */
-static int lmc__is_end_before(const void *context, size_t i)
-{
-    const lmc__end_search *const s = (const lmc__end_search *)context;
-    const lmc__item *const item = &s->items[i];
-    size_t k;
-    for (k = 0; k < item->size && k < s->size; k++)
-        if (item->name[k] != s->end[s->size - 1 - k])
-            return item->name[k] < s->end[s->size - 1 - k];
-    return item->size < s->size;
-}
-
 /* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
@@ -20132,32 +18867,31 @@ static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
-    const size_t n_items = o->backwards.size / sizeof(lmc__item);
-    lmc__end_search search;
+    const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
+    const size_t n_items = o->backwards.size / sizeof *items;
+    lmc__item wanted;
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    search.items = (const lmc__item *)(const void *)o->backwards.data;
-    search.end = (const uint8_t *)end;
-    search.size = strlen(end);
-    i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)end;
+    wanted.size = strlen(end);
+    LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
-        const lmc__item *const name = &search.items[i], *const item =
-                                                            lmc__get_item(o, name->file_number);
-        if (!lmc__has_letters(name, search.end, search.size)) break;
-        if (name->size > search.size && name->name[search.size] != '.') continue;
+        const lmc__item *const item = &items[i];
+        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
+        if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) ||
-            lmc__has_number(item->name, item->size - search.size))
-            continue;
+        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
-        found = (uint32_t)name->file_number + 1;
+        found = (uint32_t)item->file_number + 1;
     }
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
 /* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
-static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
+LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
     unsigned parts;
@@ -20172,37 +18906,18 @@ static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 }
 #endif
 
-typedef struct lmc__range_search {
-    const uint8_t *ranges; /* each begins with a lmc__range */
-    size_t step;           /* from one to the next */
-    size_t stream;
-    uint64_t position;
-} lmc__range_search;
-
-static int lmc__is_range_before(const void *context, size_t i)
-{
-    const lmc__range_search *const s = (const lmc__range_search *)context;
-    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
-}
-
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
-    lmc__range_search search;
-    search.ranges = ranges->data;
-    search.step = step;
-    search.stream = stream;
-    search.position = position;
-    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
-}
-
-/* File `number` has been described. */
-static int lmc__is_listed(const lmc__origin *o, uint64_t number)
-{
-    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
+    size_t i;
+#define LMC__RANGE_AT ((const lmc__range *)(const void *)(ranges->data + i * step))
+    LMC__FIND_FIRST(i, 0, ranges->size / step,
+                    LMC__RANGE_AT->stream < stream ||
+                        (LMC__RANGE_AT->stream == stream && LMC__RANGE_AT->end <= position));
+#undef LMC__RANGE_AT
+    return i;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
@@ -20223,34 +18938,31 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
-static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+/* Segment s of the run, which has a prediction, maps to bytes that are there. */
+LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                                    const lmc__segment *s,
+                                                    enum lmc_status not_in_base)
 {
-    uint64_t item_size;
-    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
-    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
-    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
-}
-
-/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
-static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
-{
-    return lmc__can_read_back(o, s->base - 1, s->base_offset,
-                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
-}
-
-/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
- * a file behind it is not. */
-static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
-                                       const lmc__segment *s)
-{
-    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    const enum lmc_status refused =
+        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
+    const size_t number = s->base - 1;
     uint64_t size;
-    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
-                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+        LMC__CHECK(
+            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+            refused);
+        return LMC_OK;
+    }
+    if (run->prediction == LMC__PREDICT_BASE) {
+        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
+        size = lmc__item_size(o, lmc__get_item(o, number));
+    } else { /* of a file that is known by the run's section */
+        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        LMC__TRY(lmc__get_text_size(f, &size));
+    }
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
     return LMC_OK;
 }
 
@@ -20263,13 +18975,9 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        if (s->base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
-        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
-        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
-    }
+    for (i = 0; i < run->n_segments; i++)
+        if (run->segments[i].base)
+            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
     return LMC_OK;
 }
 
@@ -20292,24 +19000,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-typedef struct lmc__segment_search {
-    const lmc__run *run;
-    uint64_t offset;
-} lmc__segment_search;
-
-static int lmc__is_segment_before(const void *context, size_t i)
-{
-    const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return s->run->segments[i].start <= s->offset;
-}
-
 /* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    lmc__segment_search search;
-    search.run = run;
-    search.offset = offset;
-    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+    size_t i;
+    LMC__FIND_FIRST(i, 1, run->n_segments, run->segments[i].start <= offset);
+    return (uint32_t)i - 1;
 }
 
 /* A place in a file of the base, or of this snapshot. */
@@ -20318,41 +19014,40 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
- * that. In place, streams are files. */
-static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
+ * file_number is SIZE_MAX if it has none. In place, streams are files. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                              uint64_t at)
 {
     lmc__place place;
+    place.file_number = SIZE_MAX;
+    place.start = lmc__prediction_scale(run) * at;
+    if (s->base == 0) return place;
     if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
-        place.start = s->base_offset;
+        place.start += s->base_offset;
     } else if (o->in_place) {
         place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
-        place.start = s->start;
+        place.start += s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
         place.file_number = item->file_number;
-        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
+        place.start += (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
     return place;
 }
 
-/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
- * and is best read at once. */
-static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
-                          size_t file_number, uint64_t start)
-{
-    lmc__place place;
-    if (s->base == 0) return 0;
-    place = lmc__locate(o, run, s);
-    return place.file_number == file_number && place.start == start;
-}
-
 /* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
  * elements, so a conversion has them, too; it reads twice the bytes. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
-                                       uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
+                                       uint8_t *dst, size_t size)
 {
+    const size_t file_number = place->file_number;
+    const uint64_t start = place->start;
+    if (file_number == SIZE_MAX) {
+        memset(dst, 0, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_TEXT) {
         lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
         return LMC_OK;
@@ -20383,19 +19078,17 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        if (s->base == 0) {
-            memset(dst, 0, part);
-        } else {
-            lmc__place from = lmc__locate(o, run, s);
-            from.start += scale * at;
-            for (; part < size; i++) { /* segments that are read with this one */
-                s = &run->segments[i + 1];
-                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s->size);
-            }
-            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        for (; part < size; i++) { /* segments that are read with this one */
+            lmc__place next;
+            s = &run->segments[i + 1];
+            next = lmc__locate(o, run, s, 0);
+            if (next.file_number != from.file_number || next.start != from.start + scale * part)
+                break;
+            part += (size_t)lmc__min64(size - part, s->size);
         }
+        LMC__TRY(lmc__read_place(o, run, &from, dst, part));
         dst += part;
         offset += part;
         size -= part;
@@ -20407,55 +19100,50 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
+ * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
  *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
+ *    lowest, so the bound holds for the chain. */
 
 /* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
+ * after another, up to so many bytes. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
-/* Bytes of a stream from `start` on. */
+/* Bytes of a stream, from `start` on. */
 typedef struct lmc__window {
-    lmc__buffer bytes;
     size_t stream;
     uint64_t start;
     uint64_t used; /* when it was used last */
 } lmc__window;
 
 typedef struct lmc__windows {
+    lmc__buffer bytes[LMC__N_WINDOWS];
     lmc__window list[LMC__N_WINDOWS];
     uint64_t now;
 } lmc__windows;
+#define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
+ * has it. */
+static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
+                                       size_t *size)
 {
     unsigned i;
     for (i = 0; i < LMC__N_WINDOWS; i++) {
         lmc__window *const window = &w->list[i];
+        const lmc__buffer *const bytes = &w->bytes[i];
         if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
+            offset - window->start >= bytes->size)
             continue;
         window->used = ++w->now;
-        return window;
+        *size = lmc__min(*size, bytes->size - (size_t)(offset - window->start));
+        return bytes->data + (size_t)(offset - window->start);
     }
     return NULL;
 }
@@ -20463,27 +19151,22 @@ static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t of
 /* One to be filled from that byte on: that which ends there, so that who reads on does not drive
  * out the others; else that which was not used for longest. *follows: how many bytes it has that
  * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
-    lmc__window *window = &w->list[0];
-    unsigned i;
+    unsigned i, chosen = 0;
     *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
+    for (i = 0; i < LMC__N_WINDOWS && !*follows; i++) {
+        const lmc__window *const window = &w->list[i];
+        const size_t size = w->bytes[i].size;
+        if (size && window->stream == stream && window->start + size == start) *follows = size;
+        if (*follows || window->used < w->list[chosen].used) chosen = i;
     }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
+    w->list[chosen].stream = stream;
+    w->list[chosen].start = start;
+    w->list[chosen].used = ++w->now;
+    w->bytes[chosen].size = 0;
+    return &w->bytes[chosen];
 }
 
 /* Of the format: decoded bytes for one that is asked for, and the largest block. */
@@ -20503,9 +19186,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
+/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
+ * it may; those that a decoder makes on the way through a file share what they may cost. Returns
+ * whether it is to be ended: it is the outermost. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -20529,8 +19212,8 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
- * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
+ * how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
  *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
@@ -20538,12 +19221,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     ...
  *     blocks of 1 MiB      |       x       |    y      |
  *
- * Small blocks are missed often, large ones cost much; whoever stays within all accounts can be
- * read. A prediction that one cannot pay for is not made: that costs size, for a tensor of less
- * than a block's 64th part, in a place that nobody was near.
- *
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+ * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
+ * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
+ * and the window that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
@@ -20608,57 +19288,43 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A large tensor is a run of its own: its blocks begin where it begins, so that a slice of it, and
- * the same tensor of the next snapshot, are cut alike. Small neighbours share one, as a block for
- * each would cost more headers and trees than it saves. Bytes between tensors are AUTO.
+ * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
+ * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
- * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
- * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
- * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
+ * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
+ * Between the tensors of an archive stand headers that hardly differ: where the writer can read
+ * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
+ * another.
  *
- * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
- * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
- * predicted by earlier ones of the same size, of this file or another.
+ * A tensor is predicted by its twin, if that was written before and can be read back; else by the
+ * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
+ * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
  *
- * What a tensor is predicted by: its twin, if that was written before and can be read back; else
- * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * comes. */
 
-/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
- * 2^32 blocks. */
+/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
-/* A tensor of at least this many blocks starts a run of its own. */
-#define LMC__OWN_RUN_BLOCKS 4u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them: networks of 150
- * small tensors became 0.3 to 1.8 % smaller. They cannot follow tensors of less bytes than that. */
+ * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
-#define LMC__SHARED_TENSOR_SIZE 4096u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
- * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
- * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
- * once find them. */
+/* A run that several tensors share, which is not predicted, ends behind one of them by its name
+ * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
+ * that has changed, and stores that keep equal ranges of bytes once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
- * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. Tensors of at most so many bytes are small in this: larger ones gain
- * more by blocks of their own, by so much the less if they are predicted (measured on checkpoints
- * of networks of 64 to 320 columns). */
+ * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
-#define LMC__SPANNING_SIZE 32768u
-#define LMC__SPANNING_PREDICTED_SIZE 98304u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
- * behind it, would cost 200 bytes. */
+/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
@@ -20671,15 +19337,17 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
-    const lmc_writer_options *options;
-    /* where predictions come from; reads back by lmc__read_written */
-    lmc__origin origin;
     /* lmc__quantized_range, of all files */
     lmc__buffer quantized;
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back, which number it is, plus 1, 0: none */
+     * as they are encoded; and a block that was read back: block_number */
     lmc__buffer written, block_crcs, block;
-    uint64_t block_number;
+    /* lmc__segment: of the run that is begun */
+    lmc__buffer segments;
+    const lmc_writer_options *options;
+    /* where predictions come from; reads back by lmc__read_written */
+    lmc__origin origin;
+    uint64_t block_number; /* plus 1; 0: none */
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
@@ -20693,17 +19361,15 @@ typedef struct lmc__planner {
     uint64_t position;
     /* the first that does not end before position, or a lower one */
     size_t next_tensor;
-    /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
-     * text in them. 0: none are */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
-    /* lmc__segment: of the run that is begun */
-    lmc__buffer segments;
     /* what it costs to read all predictions so far */
     lmc__reach reach;
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
 } lmc__planner;
+#define LMC__PLANNER_BUFFERS LMC__ROW(lmc__planner, quantized, options)
 
 /* -- what was written, as it can be read back -- */
 
@@ -20795,8 +19461,8 @@ static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t 
     return 1;
 }
 
-/* Bytes of a stream, of one file or several. What the caller has, quantised where the snapshot
- * is. */
+/* Bytes of a stream, of one file or several, as the caller has them, quantised where the
+ * snapshot is. */
 static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -20822,9 +19488,8 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded, or nobody could
- * restore what is predicted by it: so whole blocks are read, whose CRCs are known, though mostly
- * whole ones are wanted anyhow. */
+/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
+ * blocks are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -20860,9 +19525,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
- * that were quantised once more lose once more, unless the quantiser is the one that they were
- * quantised with. One that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
+ * that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -20876,7 +19540,7 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they must be in memory. */
+/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
 /* Whether, and in how many bytes before the first tensor, the header text may be. */
@@ -20891,8 +19555,7 @@ static enum lmc_status lmc__plan_header(lmc__planner *p)
     return LMC_OK;
 }
 
-/* Begins the file that was listed last, a copy of `given` that lacks its pointers: twins and
- * quantisers are taken over. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
                                                 enum lmc_dtype default_dtype)
 {
@@ -20939,9 +19602,8 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
- * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
- * what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
+ * that is promised wrongly costs only size: what predicts a block is always what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -20961,10 +19623,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
- * base it is always the same: it is asked for more than once, when runs are planned and when
- * segments are written. */
-static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
+ * it is always the same: it is asked for when runs are planned and when segments are written. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
@@ -20986,8 +19647,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only in a later run can
- * it refer to that. */
+/* The tensor's twin is in the run that would begin at start of this file: only a later run can
+ * refer to that. */
 static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -21008,7 +19669,7 @@ typedef struct lmc__planned_run {
     size_t block_size;
 } lmc__planned_run;
 
-/* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
+/* Quantised runs have a table in each block: theirs are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
@@ -21018,17 +19679,14 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
+ * gap between them is of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
-    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size),
-                   most = run->prediction.kind == LMC__PREDICT_ZERO ? LMC__SPANNING_SIZE
-                                                                    : LMC__SPANNING_PREDICTED_SIZE;
+    const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
     if (run->prediction.conversion && gap % 2 != 0) return 0;
-    if (gap && (t[0].size > most || t[1].size > most)) return 0;
     return lmc_dtype_find(t[1].dtype) == run->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
@@ -21041,8 +19699,8 @@ static int lmc__ends_run(const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it, nearly without a gap, and are coded alike. */
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
+ * of the small ones behind it that are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -21050,11 +19708,11 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
-    /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R4-47). */
+    /* What a run before left of it, when its twin was not there yet: segments of odd size are
+     * refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
-    large = (uint64_t)LMC__OWN_RUN_BLOCKS * lmc__choose_block_size(p, run);
+    large = lmc__choose_block_size(p, run);
     run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
     run->quantized_from = f->tensors[i].offset;
     if (f->tensors[i].size >= large || run->quant) return end;
@@ -21070,13 +19728,12 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
             break;
         end = t->offset + t->size;
     }
-    run->is_shared =
-        i - first > 1 && (end - run->quantized_from) / (i - first) >= LMC__SHARED_TENSOR_SIZE;
+    run->is_shared = i - first > 1;
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. It begins with a quotation mark, which makes the search fast. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
+ * or header_size. It begins with a quotation mark. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -21110,8 +19767,8 @@ static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 
-/* The run of the bytes before the first tensor, which are all at hand, if the header text is among
- * them: else nothing changes, and they are planned as any others. */
+/* The run of the bytes before the first tensor, if the header text is among them: else nothing
+ * changes. */
 static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
 {
     const size_t size = p->header_size;
@@ -21132,7 +19789,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. As with twins, a wrong guess costs only size. */
+ * then they are remembered. A wrong guess costs only size. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -21176,14 +19833,12 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
- * no tensor make runs up to where the next one begins.
+ * so many are wanted; available: all that are known to come if the file's size is unknown.
  *
- * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
- * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
- * makes one of at least one byte. */
-static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_t available,
-                                     lmc__planned_run *run)
+ * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
+ * so every byte is in a run, and each call makes one of at least one byte. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
+                                               size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
     unsigned width;
@@ -21222,7 +19877,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size, or of no prediction if it
+/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
  * would be too far away. */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
@@ -21245,9 +19900,9 @@ static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_
 
 /* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
  * start: its own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                       const lmc_base_part *parts, size_t n, uint64_t start,
-                                       uint64_t at, uint64_t stop)
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
+                                                 const lmc_base_part *parts, size_t n,
+                                                 uint64_t start, uint64_t at, uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
@@ -21265,9 +19920,8 @@ static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. The limit can be met only by a file of more small tensors than any
- * has. */
-static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+ * none if it is not predicted. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
     uint64_t at = p->position;
@@ -21308,9 +19962,8 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files, and the segments are planned with
- * it, one for each. The last block may have any size: it is taken for bytes then. */
-static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+ * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;
     const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -21346,33 +19999,41 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
- *     lmc__write_stream  in[0] <-> in[1] -+-> blocks -+                               +-> jobs
- *                                         |           |                               |
- *     carry  the beginning of a block ----+           +-> a block that was in pieces -+
+ *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
+ *                                                     |                               |
+ *                                                     +-> carry: what spans have cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * What the caller's memory has may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
- *
- * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
- * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
- * does not even do that: it is moved to just before the next span, for which room is left there.
- *
- *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
- *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ * The caller's memory may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task).
  *
  * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ * bytes follow: that many are there before any is coded.
  *
- * Each block has a slot in out as large as it can get, and behind the one before: so sections and
- * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
- * before its first block (head_size). */
+ * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
+ * order, with gaps, and are written as parts. A run's section stands before its first block
+ * (head_size). */
 
-/* Files of unknown size are cut into runs of this many bytes. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
+    /* the section at hand */
+    lmc__buffer body;
+    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+     */
+    lmc__buffer metadata, sections;
+    /* what quantising made of the wave's blocks */
+    lmc__buffer contents;
+    /* of the run at hand; its section, to be written before its first block */
+    lmc__buffer segments, run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
+    /* small files that wait to be written together: their bytes, one after another */
+    lmc__buffer group;
     lmc_writer_options options;
     /* the first error stays */
     enum lmc_status status;
@@ -21380,12 +20041,6 @@ struct lmc_writer {
     uint64_t offset;
     lmc__coder coder;
     lmc__index_builder index;
-    /* of the section at hand */
-    lmc__buffer body;
-    /* encoded entries, in the order they came */
-    lmc__buffer metadata;
-    /* Ancillary sections, each with its header. */
-    lmc__buffer sections;
     uint32_t n_runs, n_metadata, n_sections;
     int is_finished;
     uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
@@ -21393,31 +20048,19 @@ struct lmc_writer {
     lmc__planner plan;
     int in_file;
     lmc__digester digester;
-    /* with options.content_hashes; contents: what quantising made of the wave's blocks */
-    lmc__hasher hasher;
-    lmc__buffer contents;
+    lmc__hasher hasher; /* with options.content_hashes */
 
     /* the run at hand; where it is from: */
     lmc__run run;
-    lmc__buffer segments;
     lmc__planned_run planned;
     /* bytes of it that are in no job yet */
     uint64_t run_left;
     /* number of the next block */
     uint32_t block;
-    /* the run's blocks may still become larger: see lmc__choose_run_blocks */
+    /* see lmc__choose_run_blocks */
     int may_enlarge;
-    /* to be written before its first block: header and body of its section */
-    lmc__buffer run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
-    lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
-    lmc__buffer quantizers;
 
-    /* small files that wait to be written together: their bytes, one after another, and how many
-     * they are, the last of the listing (writer_groups.h) */
-    lmc__buffer group;
+    /* how many files wait, the last of the listing (writer_groups.h) */
     size_t n_waiting;
     /* where the bytes of the file at hand begin, if it is one of them */
     size_t waiting_at;
@@ -21429,6 +20072,7 @@ struct lmc_writer {
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
+#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
 
 /* A file is at hand that ends when the caller says so. */
 static int lmc__is_size_unknown(const lmc_writer *w)
@@ -21456,7 +20100,7 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
 }
 
 /* The section of a run, as it is planned, to run_head. */
-static enum lmc_status lmc__write_run_head(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
@@ -21476,9 +20120,10 @@ static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
+ * and read again as every reader will. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
 {
     const lmc__listing *const listing = &w->plan.listing;
     uint64_t position = w->plan.position;
@@ -21492,7 +20137,6 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
                             w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
                             listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
@@ -21504,17 +20148,14 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     return LMC_OK;
 }
 
-/* Of a run's first block, all of which is at data: so many pieces of so many bytes are compared
- * with the prediction. */
+/* So many pieces of so many bytes are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
 /* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block has changed. Headers, tables and classes are most of what such a block takes beside its
- * changes, and twice as large ones save 1 % (at 3 % changed) to 4 % (at 0.1 %). The first block is
- * there as a whole before it is planned, however the bytes came, so that is where it is decided:
- * what is written depends on the bytes only. The section of the run is not written yet. */
-static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
+ * block, which is at data, has changed. Headers, tables and classes are most of what such a
+ * block takes beside its changes. The section of the run is not written yet. */
+LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
@@ -21532,19 +20173,13 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
-    if (w->options.read_back)
-        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
-            w->planned.block_size;
     LMC__TRY(lmc__write_run_head(w));
     return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots become
- * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
- * their slots, are not written.
- *
- * w->offset counts what is going to be written, so that the index can say where blocks begin. */
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots
+ * become parts, to be written with the next wave, without the gaps between them. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -21578,15 +20213,15 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
- * on. A sixteenth more is for the headers of many small blocks. */
+/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
+ * for the headers of many small blocks. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
-     * of the wave is made now, also for runs that have none. */
+    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
+     * that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -21594,9 +20229,8 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
- * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
- * workers. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is
+ * encoded. Its prediction is read now: workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -21614,6 +20248,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         out = &c->out[c->out_number];
     }
     if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
@@ -21670,137 +20305,98 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encodes what is in carry: whole blocks, or the last of a file; or nothing, if the block turns out
- * to be larger. */
-static enum lmc_status lmc__flush_carry(lmc_writer *w)
+/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
+ * run of a file of unknown size. */
+static size_t lmc__get_whole(const lmc_writer *w)
 {
-    size_t rest;
-    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
-    if (rest != w->carry.size) rest = 0;
-    w->carry.size = rest;
-    return lmc__encode_wave(w);
+    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
+           : lmc__is_header_wanted(w) ? w->plan.header_size
+                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
 }
 
-/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
- * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
- * the file's size is unknown), which is filled up first. */
-static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
+ * First those that make what waits in carry whole (or not yet, if the block turns out to be
+ * larger), then whole ones where they are; the rest waits in carry. */
+static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
-    if (!data && size) return LMC_ERR_ARGUMENT;
-    while (size != 0) {
-        size_t n = size;
-        if (is_unknown ||
-            w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown ? LMC__PENDING_SIZE
-                                 : lmc__is_header_wanted(w)
-                                     ? w->plan.header_size
-                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
-                return LMC_ERR_LIMIT;
-            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
-            n = lmc__min(size, whole - w->carry.size);
-            LMC__TRY(lmc__append(&w->carry, data, n));
-            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
-        } else { /* straight from the caller's memory */
-            size_t rest;
-            w->is_callers = 1;
-            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-            LMC__TRY(lmc__encode_wave(w));
-            w->is_callers = 0;
-            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
-        }
+    size_t rest = w->carry.size, n;
+    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    while (rest) {
+        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        LMC__TRY(lmc__reserve(&w->carry, missing));
+        n = lmc__min(size, missing);
+        LMC__TRY(lmc__append(&w->carry, data, n));
+        if (n < missing) return LMC_OK;
         data += n;
         size -= n;
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
     }
+    for (; size != 0 && rest == 0; data += n - rest, size -= n - rest) {
+        n = is_unknown ? LMC__PENDING_SIZE : size;
+        if (n > size) break;
+        LMC__TRY(lmc__plan_blocks(w, data, n, &rest));
+    }
+    LMC__TRY(lmc__encode_wave(w));
+    w->carry.size = 0;
+    return lmc__append(&w->carry, data, size);
+}
+
+static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    w->is_callers = 1;
+    LMC__TRY(lmc__write_span(w, data, size));
+    w->is_callers = 0;
     return LMC_OK;
 }
 
-/* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
-static enum lmc_status lmc__stream_header(lmc_writer *w)
+/* Where a stream's bytes go in a buffer of a line more: at the beginning of a cache line. Copying
+ * from whole pages to 8 to 31 bytes above one takes some kernels of x86-64 two to four times as
+ * long; malloc gives 16. */
+static uint8_t *lmc__portion_at(const lmc__buffer *b)
 {
-    lmc__coder *const c = &w->coder;
-    const size_t more = w->plan.header_size - w->carry.size;
-    LMC__TRY(lmc__reserve(&w->carry, more));
-    lmc__want(c, w->carry.data + w->carry.size, more, SIZE_MAX / 2);
-    lmc__read_portion(c);
-    w->carry.size += c->read_got;
-    lmc__want(c, NULL, 0, 0);
-    LMC__TRY(c->read_status);
-    return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
+    return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* Where a stream's bytes go in a buffer that has so much and a line more: behind room for what is
- * left of those before, at the beginning of a cache line. A file is mostly read from whole pages,
- * and copying from a page to what lies 8 to 31 bytes above one takes the kernel of an x86-64 (rep
- * movsb, Zen 4) two to four times as long; malloc gives 16. */
-static uint8_t *lmc__portion_at(const lmc__buffer *b, size_t room)
-{
-    uint8_t *const at = b->data + room;
-    return at + (LMC__LINE - (uintptr_t)at % LMC__LINE) % LMC__LINE;
-}
-
-/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
- * left over at the end, less than a block or a run, waits there again. */
+/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    lmc__coder *c = &w->coder;
+    lmc__coder *const c = &w->coder;
     const int is_unknown = lmc__is_size_unknown(w);
-    const size_t room =
-        is_unknown
-            ? 0
-            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
-                                  w->options.base || w->options.read_back || w->plan.has_quantizer)
-                  << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
-                                                                    : 0); /* none is larger */
-    const uint64_t wave_size = lmc__get_wave_size(c, room),
+    const size_t block =
+        lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
+        << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
+    const uint64_t wave_size = lmc__get_wave_size(c, block),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
-    size_t size, rest;
     unsigned number = 0;
-    uint8_t *data;
     if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    c->stream = *stream;
-    c->ended = 0;
-    if (lmc__is_header_wanted(w)) LMC__TRY(lmc__stream_header(w));
-    if (c->ended) return LMC_OK;
     left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
            (w->plan.position - w->run_left) - w->carry.size;
-    rest = w->carry.size;
-    LMC__TRY(lmc__reserve(&c->in[0], room + span + LMC__LINE));
-    data = lmc__portion_at(&c->in[0],
-                           room); /* carry has less than room for blocks, less than span for runs */
-    if (!is_unknown) data -= rest;
-    if (rest) memcpy(data, w->carry.data, rest);
-    w->carry.size = 0;
-    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left),
-              SIZE_MAX / 2);
-    for (;;) {
-        lmc__buffer *next = &c->in[number ^= 1];
+    c->stream = *stream;
+    c->ended = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left), SIZE_MAX / 2);
+    while (c->read_size != 0) {
+        const uint8_t *const data = c->read_to;
+        lmc__buffer *const next = &c->in[number ^= 1];
+        size_t size;
         lmc__read_portion(c); /* the first, or what no step has read */
         while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
             lmc__read_portion(c);
         LMC__TRY(c->read_status);
-        left -= c->read_got;
-        size = rest + c->read_got;
-        if (size == 0 || (is_unknown && size < span)) break;
-        LMC__TRY(lmc__reserve(next, room + span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next, room), c->ended ? 0 : (size_t)lmc__min64(span, left),
+        size = c->read_got;
+        left -= size;
+        LMC__TRY(lmc__reserve(next, span + LMC__LINE));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left),
                   (size_t)wave_size);
-        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-        LMC__TRY(lmc__encode_wave(w));
-        if (c->read_size == 0) {
-            data += size - rest;
-            size = rest;
-            break;
-        }
-        if (rest) memcpy(lmc__portion_at(next, room) - rest, data + size - rest, rest);
-        data = lmc__portion_at(next, room) - rest;
+        if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
     lmc__want(c, NULL, 0, 0);
-    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
-    return lmc__append(&w->carry, data, size);
+    return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -21813,31 +20409,26 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
- * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
- * copy), and its fingerprint.
+ * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
+ * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
  *
- * The section stands before the bytes and tells all sizes, so small files wait in memory until
- * there are enough of them, or something else comes:
+ * The section stands before the bytes and tells all sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * All bytes are there then; so fingerprints and hashes are taken in one pass over them, not block
- * by block.
- *
- * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
- * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
- * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+ * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
+ * the base, where a block goes to one file (in_place.h). So with a base a file that is the
+ * base's waits only behind one that is not: then that is impossible anyhow. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors (whose
- * runs begin where they do), and its bytes are to be coded as any others. */
+/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors
+ * (whose runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -21889,19 +20480,11 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
 /* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
-    const lmc__kernels *const k = w->coder.wave.k;
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
     d->fingerprints = lmc__index_fingerprints(&w->index);
-    while (d->absorbed < file->size) {
-        const uint8_t *const at = data + (size_t)d->absorbed;
-        lmc__piece piece = lmc__plan_piece(d, (size_t)(file->size - d->absorbed));
-        piece.crc = piece.part_crc = k->crc32c(0, at, piece.size);
-        piece.sum = lmc__sum_words(k, at, piece.size, piece.phase);
-        piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
-    }
+    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
     if (w->options.content_hashes) {
         lmc__begin_hashes(&w->hasher, file);
         LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
@@ -21923,27 +20506,10 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     for (i = l->n_files - n; i < l->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(
-            out, file,
-            lmc__count_shared((const uint8_t *)before, (const uint8_t *)file->path, most, 1)));
+        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1)));
         before = file->path;
     }
     return LMC_OK;
-}
-
-/* The last n of the list, each of which has a stream of its own, become files of one stream. body:
- * theirs, of lmc__append_group. They keep their numbers, and were checked when they came. */
-LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
-                                                   size_t size)
-{
-    for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size);
-}
-
-/* What waits of a file; a group of empty ones has no bytes at all. */
-LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
-{
-    return w->group.data ? w->group.data + (size_t)f->start : NULL;
 }
 
 /* Writes what waits. */
@@ -21955,13 +20521,15 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
+    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
+    LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
+        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
     }
     w->in_group = 1;
     w->plan.position = 0;
@@ -21988,12 +20556,9 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 #ifndef LMC_NO_ENCODER
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- *
- * Everything is written once and in its order, so any sink will do. What cannot be known before
- * (sizes of files, fingerprints, where blocks are) goes to the index at the end, which grows with
- * what is written. */
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
+ * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
+ * Everything is written once and in its order, so any sink will do. */
 
 /* The calls, in the order in which they are legal:
  *
@@ -22006,12 +20571,10 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
- * not: it is what the index says of places. w->body is one buffer for whatever section is being
- * made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
+ * buffer for whatever section is being made. */
 
-/* Straight to the sink, behind what waits to be written. The first thing that fails stops
- * everything: a sink cannot take back. */
+/* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -22021,45 +20584,26 @@ static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t s
     return LMC_OK;
 }
 
-/* Writes w->body as a section of a file or run, and its entry to the index. No wave may be planned,
- * whose blocks would come before. The body is limited by the format (2^40 bytes, spec 5), and a
- * buffer cannot have more than SIZE_MAX / 2. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
     uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
+}
+
+/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
+{
     const uint64_t size = w->body.size;
     if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    lmc__put_section_header(head, kind, w->body.data, size, w->coder.wave.k);
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, w->body.size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, w->body.data, w->body.size);
+    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
+    return lmc__write_body(w, kind, &w->body);
 }
 
-/* See lmc__visit_buffer. All that a writer allocates, but for itself, its coder and its origin. */
-static void lmc__visit_writer(lmc_writer *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&w->index.entries, alloc_user);
-    visit(&w->index.rows, alloc_user);
-    visit(&w->index.run_body, alloc_user);
-    visit(&w->body, alloc_user);
-    visit(&w->metadata, alloc_user);
-    visit(&w->sections, alloc_user);
-    visit(&w->segments, alloc_user);
-    visit(&w->carry, alloc_user);
-    visit(&w->run_head, alloc_user);
-    visit(&w->group, alloc_user);
-    visit(&w->contents, alloc_user);
-    visit(&w->hasher.hashes, alloc_user);
-    visit(&w->plan.quantized, alloc_user);
-    visit(&w->plan.written, alloc_user);
-    visit(&w->plan.block_crcs, alloc_user);
-    visit(&w->plan.block, alloc_user);
-    visit(&w->plan.segments, alloc_user);
-}
-
-/* What the file may use, as its header says before anything of it is known. With a read_back runs
- * may refer to this snapshot, even if no twin is ever used.
- */
+/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
@@ -22068,10 +20612,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
  *
- * What the options point to (base, read_back, parallel, what quantisers there will be) is the
- * caller's and must stay until the writer is freed; the options themselves are copied. The base's
- * fingerprint is computed now, which for a base of many tensors is a sort and a digest; the writer
- * reads its bytes only where it has a tensor of the same name. */
+ * What the options point to is the caller's and must stay until the writer is freed; the options
+ * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
+ * bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -22093,8 +20636,10 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
     lmc__init_listing(&w->plan.listing, options->alloc_user);
-    lmc__visit_writer(w, lmc__init_buffer, options->alloc_user);
-    lmc__init_buffer(&w->quantizers, options->alloc_user);
+    lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
+    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
     w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     status =
         lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
@@ -22113,34 +20658,37 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
-
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+#endif
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__visit_writer(w, lmc__free_visited, NULL);
-    lmc__free_quantizers(w);
+#ifndef LMC_NO_QUANTIZE
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
+    lmc__free_buffers(w, LMC__WRITER_BUFFERS);
+    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
+    lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&w->hasher.hashes);
     lmc__free_listing(&w->plan.listing);
     lmc__free_origin(&w->plan.origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
- * something to another 1.x. */
+/* Words of a struct of the caller that mean nothing yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have.
- *
- * The caller's file may go at once. What breaks a rule of the format is CORRUPT to a reader, which
- * here is a wrong argument. */
+ * function that every reader will check it with: what a reader would refuse is a wrong argument
+ * here. The caller's file may go at once. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -22179,30 +20727,20 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_to_file(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__write_waiting(w, data, size) : lmc__write_bytes(w, data, size);
-}
-
-static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__stream_waiting(w, stream) : lmc__write_stream(w, stream);
-}
-
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
- * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
- * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
- * section with the size is in the sink already. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
+ * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
+ * fingerprints of its tensors go to the room that the index has kept for them. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
     uint64_t size;
+    size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+    }
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
@@ -22213,8 +20751,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
- * today wrote there a later one would take for something else. */
+/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -22226,11 +20763,9 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
  *
- *     | u32 size of key | u32 size of value | key | value |
- *
- * Whether two have the same key is found out in the end, when they are sorted. */
+ *     | u32 size of key | u32 size of value | key | value | */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -22279,8 +20814,7 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 }
 
 /* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
- * 8 bytes before it. */
+ * points at the key within w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -22289,7 +20823,7 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     w->body.size = 0; /* holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
-        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL));
+        LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
         p += 8 + (size_t)key_size + size;
     }
     items = (lmc__item *)(void *)w->body.data;
@@ -22313,7 +20847,6 @@ LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
     lmc__sha256 sha;
@@ -22325,23 +20858,18 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->data[0] = LMC__HASH_SHA256;
     lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
     LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    lmc__put_section_header(head, "hash", body->data, body->size, w->coder.wave.k);
     LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
+    return lmc__write_body(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries, for the two do not lie side by side. The trailer must come last: a file that has one is
- * complete.
+ * entries. A file that has a trailer is complete.
  *
  *     | section header |   head   | entries of files and runs | metadata |  trailer  |
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
- * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
- */
+ * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -22349,7 +20877,6 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     const lmc__kernels *k = w->coder.wave.k;
     lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
-    const lmc__buffer *const rows = &w->index.rows;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
@@ -22361,9 +20888,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
-    lmc__put_section_header(section, "BLKS", rows->data, rows->size, k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, rows->data, rows->size));
+    LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
     memcpy(counts.header, w->header, sizeof w->header);
@@ -22387,9 +20912,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
- * there was an error, nor with a w that is NULL. */
+/* The first error stays, and is all that any later call returns. So callers may leave all
+ * statuses but the last one unread. `call` is not evaluated once there was an error. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -22402,11 +20926,15 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(lmc__write_to_file(w, (const uint8_t *)data, size));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
+                                : lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(lmc__stream_to_file(w, stream));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__stream_waiting(w, stream)
+                                : lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
@@ -22421,9 +20949,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 7.2). */
+/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -22453,76 +20979,56 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
- * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
- * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
+ * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
+ * section that refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
- * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
- * caller.
+ * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
+ * really come.
  *
- * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
- * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
- * known to be right, since the index that repeats them comes last. */
+ * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
+ * between waves; where a wave has bytes of several files, what is before the last border is written
+ * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
+    /* of the section at hand; of a RUN, its segments */
+    lmc__buffer body, segments;
+    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    /* what is there of it and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* The other coder.in holds what follows, from next_room on; before that there is room for what
-     * is left of this one. */
+    /* the other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one */
     int is_next_read;
     size_t next_room;
-    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
-     * to it before they are decoded. */
+    /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded */
     int is_other_used;
-    /* The most that the next read asks for. */
-    uint64_t read_limit;
-    /* Bytes of the stream from its beginning to `at`. */
-    uint64_t offset;
+    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
     /* -- what has been seen -- */
-    /* The file's header, and what it may use. */
     uint8_t header[LMC__HEADER_SIZE];
-    unsigned features;
-    /* What the INDX section must say, byte by byte. */
-    lmc__index_builder index;
-    /* The body of the section at hand. */
-    lmc__buffer body;
-    /* A key of the metadata, with a zero byte behind it. */
-    lmc__buffer key;
-    /* Names and fingerprints of everything, at the end. */
-    lmc__buffer items;
-    /* With options.check_hashes: hashes of what was restored; the body of the section that says
-     * what they must be. */
-    lmc__hasher hasher;
-    lmc__buffer hashes;
-    /* All files that were described. */
-    lmc__listing listing;
+    lmc__index_builder index; /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
+    lmc__listing listing;     /* all files that were described */
     uint32_t n_runs, n_ancillary;
-    /* Of the section that was read last; BLKS is known to stand before the index. */
-    int has_rows;
-    /* Bytes of all runs. */
-    uint64_t total;
+    int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
+    uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
-     * files, lmc__unread_facts. */
+    /* nothing is written, so blocks need not be decoded; LMC_OK, or why some were not */
     int is_check;
     enum lmc_status unread;
-    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
-    /* Bytes of it in runs so far. */
-    uint64_t position;
-    /* Segments of the run at hand. */
-    lmc__buffer segments;
+    uint64_t position; /* bytes of it in runs so far */
     /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
      * begun, whose bytes are being written. Each digester has half of the work: the planner plans
      * pieces, the other one absorbs them. */
@@ -22530,24 +21036,17 @@ typedef struct lmc__restorer {
     lmc__digester planner, digester;
 
     /* -- the wave at hand -- */
-    /* Decoded bytes of the largest block of the run. */
-    size_t largest;
+    size_t largest; /* decoded bytes of the largest block of the run */
     /* In place: an earlier attempt has written its blocks, so they are compared, and not written
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
-
-/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
- * fingerprints are, which nobody knows. */
-typedef struct lmc__unread_facts {
-    size_t file, at, size;
-} lmc__unread_facts;
+#define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those: nothing
- * is decoded beside the first reads, and those of 16 workers are 8 MiB. */
+/* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
@@ -22567,62 +21066,48 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* The CRC and the fingerprints of a file, as bytes of an index. */
-static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+ * those, or zero if that is NULL. */
+static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
-    file->crc = lmc__load32(facts);
-    lmc__keep_fingerprints(file, facts + 4);
-}
-
-/* The file that has just ended is not known. */
-static enum lmc_status lmc__forget_facts(lmc__restorer *r)
-{
-    lmc__unread_facts unread;
-    unread.file = r->file;
-    unread.at = r->index.fingerprints_at - 4;
-    unread.size = r->index.facts_end - unread.at;
-    memset(r->index.entries.data + unread.at, 0, unread.size);
-    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
-    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+    uint8_t *const facts = r->index.entries.data + f->unread_at;
+    const size_t size = 4 + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file);
+    if (entries) memcpy(facts, entries + f->unread_at, size);
+    else memset(facts, 0, size);
+    f->file.crc = lmc__load32(facts);
+    lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    lmc_file *const file = &lmc__restored_file(r)->file;
+    lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
-    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
-}
-
-/* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
- * *size: how many bytes they are. */
-static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
-{
-    const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
-    const size_t n = r->coder.pieces.size / sizeof *piece;
-    const uint64_t end = lmc__restored_file(r)->file.size;
-    r->digester.fingerprints = lmc__index_fingerprints(&r->index);
-    for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
-        lmc__absorb_piece(&r->digester, &piece[*i]);
-        *size += piece[*i].size;
+    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    if (f->is_unread) {
+        f->unread_at = r->index.fingerprints_at - 4;
+        lmc__set_facts(r, f, NULL);
     }
+    return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
 /* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
-    const size_t n = r->coder.pieces.size / sizeof(lmc__piece);
-    size_t i = 0, size;
+    const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
+    const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
-        lmc__absorb_file(r, &i, &size);
+        const uint64_t file_size = lmc__restored_file(r)->file.size;
+        size_t size = 0; /* of those pieces that are the file's */
+        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
+            lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
         if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
-        if (i == n) break;
+        if (piece == end) break;
         data += size;
         LMC__TRY(lmc__end_restored(r));
         r->file++;
@@ -22668,10 +21153,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes.
- *
- * Room before what was read is that for the largest block of the run at hand then; the next run's
- * may be larger, and then what was read moves up. */
+ * more, nothing changes. Room before what was read is that for the largest block of the run at hand
+ * then; the next run's may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -22715,76 +21198,52 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* These bytes were used. */
-static void lmc__skip(lmc__restorer *r, size_t size)
+/* The next size bytes, which are there: they are used now, but stay where they are until more are
+ * fetched. */
+static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
+    return r->at - size;
 }
 
-/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
-static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
-{
-    while (size != 0) {
-        size_t n;
-        LMC__TRY(lmc__fetch_all(r, 1));
-        n = lmc__min(size, (size_t)(r->end - r->at));
-        memcpy(dst, r->at, n);
-        lmc__skip(r, n);
-        dst += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
- * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
- * written. */
-LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
-{
-    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
-    r->body.size = 0;
-    while (r->body.size < section->size) {
-        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
-        LMC__TRY(lmc__reserve(&r->body, step));
-        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
-        r->body.size += step;
-    }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
- * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
+ * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
+ * compared, so whoever parses it parses what was written. */
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
+                                                lmc__buffer *body)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
-    int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
-    }
-    if (is_kept) {
-        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
-        if (left > r->index.limit) return LMC_ERR_LIMIT;
-    }
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
-    r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
-    while (left != 0) {
-        size_t n;
+    size_t n;
+    if (body && left > r->index.limit) return LMC_ERR_LIMIT;
+    if (body) body->size = 0;
+    for (; left != 0; left -= n) {
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
-        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
-        lmc__skip(r, n);
-        left -= n;
+        if (body) LMC__TRY(lmc__append(body, r->at, n));
+        (void)lmc__consume(r, n);
     }
     LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
+}
+
+/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
+ * are to be checked: there is one at most. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+{
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") &&
+        section->size >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
+    }
+    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
+    return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
@@ -22797,7 +21256,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
@@ -22835,11 +21294,10 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
-        const uint64_t left =
-            lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
-        const size_t n = (size_t)lmc__min64(size, left);
+        lmc__listed_file *const f = lmc__listed_at(&r->listing, r->planned_file);
+        const size_t n = (size_t)lmc__min64(size, f->file.size - r->planner.planned);
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
-        if (n && job->is_unread) lmc__listed_at(&r->listing, r->planned_file)->is_unread = 1;
+        if (n && job->is_unread) f->is_unread = 1;
         size -= n;
         if (size != 0) /* runs end with the stream, so it has more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
@@ -22847,16 +21305,16 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what
- * the run says of its size; a prediction is read to where the block will be decoded over it.
- *
- * unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
+ * run says of its size; a prediction is read to where the block will be decoded over it. unread:
+ * LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
-                                          size_t size, enum lmc_status unread)
+                                          enum lmc_status unread)
 {
+    const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
     const int is_done = n_before < r->options->done_size;
@@ -22868,7 +21326,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
-    LMC__TRY(lmc__check_block_features(r->at, r->features));
+    LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
@@ -22879,14 +21337,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     /* pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
-    job = &block_job->job;
+    job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
-    job->src = r->at;
+    job->src = lmc__consume(r, info.encoded_size);
     job->dst = out->data + out->size;
-    job->skip = 0;
     job->keep = size;
     job->streaming = lmc__no_streaming;
+    job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
@@ -22896,13 +21354,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         r->unread = unread;
         block_job->is_unread = 1;
     } else if (info.has_prediction) {
-        /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
-    lmc__skip(r, info.encoded_size);
     LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
     return lmc__plan_stream(r, block_job, size);
 }
@@ -22911,11 +21366,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
  * has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
-    const int has_base = r->origin.base || !lmc__has_base(r->header);
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
         run->prediction == LMC__PREDICT_TEXT)
         return LMC_OK;
-    if (!has_base) return LMC_ERR_BASE_MISSING;
+    if (!r->origin.base && lmc__has_base(r->header)) return LMC_ERR_BASE_MISSING;
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
@@ -22928,11 +21382,11 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
-    LMC__TRY(lmc__check_run_features(&run, r->features));
+    LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
     if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
@@ -22947,18 +21401,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
-        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block), unread));
-    return LMC_OK;
-}
-
-/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
-LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
-                                                   uint32_t n)
-{
-    const lmc__buffer *const found = &r->hasher.hashes;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__restore_block(r, &run, block, unread));
     return LMC_OK;
 }
 
@@ -22968,7 +21411,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     const lmc__buffer *const rows = &r->index.rows;
     LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__index_run_end(&r->index));
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     /* R8-1, R8-2 */
     LMC__CHECK(r->body.size == rows->size &&
                    (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
@@ -22977,30 +21420,20 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* What is not known of files is what the index says: its entries are as long as they should be. */
-static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
-{
-    const lmc__unread_facts *const unread =
-        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
-    size_t i;
-    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
-        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
-        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
-    }
-}
-
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
- * metadata and the snapshot's fingerprint. */
+ * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
+ * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
+ * *metadata: where that begins, n entries. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                          lmc__cursor *metadata, uint32_t *n)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
     lmc__index_head head;
     lmc__cursor c;
-    const uint8_t *metadata;
-    LMC__TRY(lmc__read_body(r, section));
+    size_t i;
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
@@ -23010,38 +21443,38 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
-    lmc__believe_facts(r, c.p);
+    for (i = 0; i < r->listing.n_files; i++)
+        if (lmc__listed_at(&r->listing, i)->is_unread)
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
-    metadata = c.p;
-    LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
+    *metadata = c;
+    *n = head.n_metadata;
+    LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
     /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
+    if (r->hashes.size == 0) return LMC_OK;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
-/* Hands out the metadata of the index, whose body was read and checked. */
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
+/* Hands out n entries of metadata, which were checked. */
+static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
-    lmc__index_head head;
-    lmc__cursor c;
-    uint32_t i;
-    if (!r->options->metadata) return LMC_OK;
-    lmc__get_index_head(&head, r->body.data);
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE + r->index.entries.size;
-    c.end = r->body.data + r->body.size;
-    for (i = 0; i < head.n_metadata; i++) {
-        const uint32_t key_size = lmc__take32(&c), value_size = lmc__take32(&c);
-        const uint8_t *const key = lmc__take_bytes(&c, key_size);
-        const uint8_t *const value = lmc__take_bytes(&c, value_size);
+    const lmc_restore_options *const o = r->options;
+    for (; n > 0 && o->metadata; n--) {
+        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
+        const uint8_t *const key = lmc__take_bytes(c, key_size);
         r->key.size = 0;
         LMC__TRY(lmc__append(&r->key, key, key_size));
         LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(
-            r->options->metadata(r->options->user, (const char *)r->key.data, value, value_size));
+        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
+                             value_size));
     }
     return LMC_OK;
 }
@@ -23051,8 +21484,9 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
-    uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
+    lmc__cursor metadata;
+    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -23060,52 +21494,34 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_header(r->at, k));
     if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
     else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
-    memcpy(r->header, r->at, LMC__HEADER_SIZE);
-    r->features = lmc__get_features(r->header);
-    lmc__skip(r, LMC__HEADER_SIZE);
+    memcpy(r->header, lmc__consume(r, LMC__HEADER_SIZE), LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
-        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
-        LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
         LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
-            continue;
-        }
-        if (lmc__is_kind(&section, "RUN ")) {
+        } else if (lmc__is_kind(&section, "RUN ")) {
             LMC__TRY(lmc__restore_run(r, &section));
-            continue;
+        } else {
+            LMC__TRY(lmc__restore_stream_end(r));
+            LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
+                                                    : lmc__restore_files(r, &section));
         }
-        LMC__TRY(lmc__restore_stream_end(r));
-        LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
-                                                : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
-    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
-                                r->offset, k));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
+                                r->offset + LMC__TRAILER_SIZE, k));
+    (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r));
+    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
-}
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&r->index.entries, alloc_user);
-    visit(&r->index.rows, alloc_user);
-    visit(&r->index.run_body, alloc_user);
-    visit(&r->body, alloc_user);
-    visit(&r->key, alloc_user);
-    visit(&r->items, alloc_user);
-    visit(&r->segments, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->hasher.hashes, alloc_user);
-    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -23117,51 +21533,50 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     enum lmc_status status;
     lmc__restorer *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
-    if (options->reserved || (options->write_at && (options->in_place || !options->write)))
+    if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
+        (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
-    r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    r = (lmc__restorer *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
-    r->options = options;
-    r->is_check = !options->write && !options->in_place && !options->check_hashes;
+    r->options = &o;
+    r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
-    r->coder.sink.write = options->write;
-    r->coder.sink.user = options->user;
+    r->coder.sink.write = o.write;
+    r->coder.sink.user = o.user;
     r->coder.task = lmc__decode_snapshot_task;
-    r->coder.progress = options->progress;
-    r->coder.progress_user = options->user;
-    lmc__init_listing(&r->listing, options->alloc_user);
-    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
-    status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
-                              options->alloc_user);
-    r->origin.in_place = options->in_place;
-    r->origin.read_back = options->read_back;
-    r->origin.user = options->user;
+    r->coder.progress = o.progress;
+    r->coder.progress_user = o.user;
+    lmc__init_listing(&r->listing, o.alloc_user);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
+    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
+    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
+    r->origin.in_place = o.in_place;
+    r->origin.read_back = o.read_back;
+    r->origin.user = o.user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
-    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
+    if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
-    lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
+    lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
+    (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
     return status;
 }
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
+ * each field of the index is checked before it is used:
  *
- * How each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
- *                  bytes
+ *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   stored size    all of them, with the header and BLKS, add up to where the index stands
@@ -23173,8 +21588,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   metadata       sizes within the body, keys in strictly ascending order
  *   fingerprint    equals that of the names and fingerprints above
  *
- * So memory is at most in proportion to the size of the index, which the caller limits, and time is
- * n log n in it. */
+ * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
+ * in it. */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
@@ -23203,67 +21618,45 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* of all runs: how many rows; where BLKS begins */
-    uint64_t n_rows, rows_offset;
-    /* of metadata, NUL-terminated */
-    lmc__buffer keys;
-    /* lmc__metadata_entry */
-    lmc__buffer metadata;
-    size_t n_metadata;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
+    lmc__buffer keys, metadata;
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
+    lmc__listing listing;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
+    size_t n_metadata;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
+#define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Rows of the tables, valid until more are added. */
-static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
-{
-    return lmc__listed_at(&t->listing, i);
-}
+/* Valid until more are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
-}
-static uint64_t *lmc__table_blocks(const lmc__tables *t)
-{
-    return (uint64_t *)(void *)t->block_at.data;
 }
 static size_t lmc__count_runs(const lmc__tables *t)
 {
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; the listing has its own beside. */
-static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&t->index, alloc_user);
-    visit(&t->runs, alloc_user);
-    visit(&t->segments, alloc_user);
-    visit(&t->rows, alloc_user);
-    visit(&t->block_at, alloc_user);
-    visit(&t->keys, alloc_user);
-    visit(&t->metadata, alloc_user);
-    visit(&t->ancillary, alloc_user);
-}
-
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
     lmc__init_listing(&t->listing, alloc_user);
-    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     lmc__free_listing(&t->listing);
-    lmc__visit_tables(t, lmc__free_visited, NULL);
+    lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
 /* Segments of all runs, when there will be no more of them. */
@@ -23277,11 +21670,10 @@ static void lmc__settle_runs(lmc__tables *t)
 /* While the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
-    const lmc__kernels *k;
-    const uint8_t *p, *end; /* what is left of the body */
-    unsigned features;      /* of the file */
-    uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    lmc__cursor c;     /* what is left of the body */
+    unsigned features; /* of the file */
+    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -23293,25 +21685,7 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* The facts of a file, which begin at x->p. */
-static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
-{
-    const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size =
-        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
-    if (file->size == LMC_UNKNOWN_SIZE) {
-        file->size = lmc__load64(x->p);
-        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
-        stream->size = file->size; /* it is the only one of its stream */
-    }
-    file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_fingerprints(file, x->p + head_size);
-    x->p += (size_t)size;
-    return LMC_OK;
-}
-
-/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
  * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
@@ -23323,8 +21697,18 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
-    for (i = stream->first_file; i < l->n_files; i++)
-        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
+    for (i = stream->first_file; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
+        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        if (file->size == LMC_UNKNOWN_SIZE) {
+            file->size = lmc__take64(&x->c);
+            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            stream->size = file->size; /* it is the only one of its stream */
+        }
+        file->crc = lmc__take32(&x->c);
+        lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
+    }
     x->position = 0;
     return LMC_OK;
 }
@@ -23360,36 +21744,29 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
  * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
+    lmc__cursor *const c = &x->c;
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    lmc__cursor c;
-    c.p = x->p;
-    c.end = x->end;
-    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
-    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(c, 4), 4);
     LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
-        x->p = c.p;
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
-        /* R4-3 */
-        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
-                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
         LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
-        body = lmc__take_bytes(&c, (size_t)size);
-        x->p = c.p;
+        LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
             LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
@@ -23399,47 +21776,43 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
- * where they are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
+/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
+ * NUL-terminated; values stay where they are. */
+static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
 {
-    const uint8_t *p = c->p;
-    LMC__TRY(lmc__check_metadata(c, n));
-    for (; n > 0; n--, t->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
+    for (t->n_metadata = n; n > 0; n--) {
+        const uint32_t key_size = lmc__take32(&c);
         lmc__metadata_entry entry;
+        entry.size = lmc__take32(&c);
         entry.key_at = t->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
         LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        entry.value = lmc__take_bytes(&c, entry.size);
         LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
     }
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
- * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
- * and whether its predictions are there, is not looked at. */
+/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
+ * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
+ * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
+ * its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    lmc__cursor c;
+    lmc__cursor metadata;
     uint32_t i;
     memset(&x, 0, sizeof x);
     x.t = t;
-    x.k = k;
-    x.p = body + LMC__INDEX_BODY_SIZE;
-    x.end = t->index.data + t->index.size;
+    x.c.p = body + LMC__INDEX_BODY_SIZE;
+    x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
-               LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
     else LMC__TRY(lmc__check_header(head.header, k));
@@ -23448,11 +21821,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    c.p = x.p;
-    c.end = x.end;
-    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
-    t->listing.has_records |= lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    metadata = x.c;
+    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
+    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->listing.has_records |= lmc__left(&x.c) != 0;
+    LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
     LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
@@ -23480,37 +21853,36 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
- * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
- * bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
 struct lmc_reader {
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    lmc__buffer fingerprints, hashes;
+    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
+    uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* bytes of all runs */
-    uint64_t total;
-    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
-    int has_base;
-    unsigned format_minor;
-    /* what the file may use; all, if its header is lost */
-    unsigned features;
+    /* what the header tells; all features, if it is lost */
+    lmc_snapshot_info info;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
-    lmc__buffer held;
-    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -23519,14 +21891,6 @@ struct lmc_reader {
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer fingerprints; /* where that goes */
-    /* the body of the section of hashes, once they were asked for */
-    lmc__buffer hashes;
-    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
-    lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
-    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
@@ -23535,10 +21899,11 @@ struct lmc_reader {
     /* of that, which begins with this one */
     size_t struct_size;
 };
+#define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
 static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
-    return lmc__table_file(&r->tables, i);
+    return lmc__listed_at(&r->tables.listing, i);
 }
 /* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
@@ -23549,20 +21914,13 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_run(&r->tables, i);
 }
-static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
-/* Of its own; coder, tables and origin have theirs. */
-static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
+/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
+ * until those of another run are. */
+static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
 {
-    lmc__visit_windows(&r->as_base, visit, alloc_user);
-    lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->held, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->fingerprints, alloc_user);
-    visit(&r->names, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->base[0], alloc_user);
-    visit(&r->base[1], alloc_user);
+    return (const uint64_t *)(const void *)r->tables.block_at.data +
+           lmc__run_at(r, number)->first_block;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -23581,6 +21939,25 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* Bytes of the source, and nothing else, to a buffer. */
+static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
+                                    uint64_t size)
+{
+    buffer->size = 0;
+    LMC__TRY(lmc__reserve(buffer, size));
+    LMC__TRY(lmc__read_at(r, offset, buffer->data, (size_t)size));
+    buffer->size = (size_t)size;
+    return LMC_OK;
+}
+
+/* The same to those that are held, of which none are then on errors. */
+static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
+{
+    LMC__TRY(lmc__read_to(r, &r->held, offset, size));
+    r->held_at = offset;
+    return LMC_OK;
 }
 
 /* No bytes are held any more. */
@@ -23605,8 +21982,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, before + size));
-    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
+    LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
     if (before == 0) return LMC_OK;
     memcpy(r->held.data, t->index.data, before);
@@ -23616,25 +21992,16 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* What the reader keeps of an intact header. */
-static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
-{
-    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    r->has_base = lmc__has_base(header);
-    r->format_minor = header[9];
-    r->features = lmc__get_features(header);
-}
-
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
  * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
  * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const size_t n_runs = lmc__count_runs(&r->tables);
+    uint64_t total = 0;
     size_t i;
-    for (i = 0; i < n_runs; i++) {
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -23642,22 +22009,25 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Reads header and checks it, and that the base is the one that it names. */
+/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
+static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
+{
+    lmc__get_header_info(&r->info, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
     if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
-/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
- * they stay.
- *
- * Who reads all of a run can do without them, if he has its code: each header says where the next
- * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+/* The rows of a run, made of the headers of its blocks, each of which says where the next one
+ * begins. code: all of the run's. */
 static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
                                       const uint8_t *code, uint8_t *rows)
 {
@@ -23674,7 +22044,8 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     return LMC_OK;
 }
 
-/* Loads them. code: all of the run's, or NULL. */
+/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
+ * of which they are made; or NULL: they are read from BLKS. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -23692,7 +22063,7 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
             t->rows.data + rows_at, (size_t)size));
-    block_at = lmc__table_blocks(t) + first_block;
+    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
         LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
@@ -23708,15 +22079,6 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     run->rows_at = rows_at;
     run->first_block = first_block;
     return LMC_OK;
-}
-
-/* Those of the run that were loaded last. */
-static void lmc__forget_rows(lmc_reader *r, size_t number)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    r->tables.rows.size = run->rows_at;
-    r->tables.block_at.size = 8 * run->first_block;
-    run->first_block = run->rows_at = SIZE_MAX;
 }
 
 /* Those that came with the index: to fetch them again would be a request for nothing. Those that
@@ -23743,10 +22105,7 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
 /* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
  * the header. A second one for what of a large index lies before it. The header itself is read
  * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be.
- *
- * The trailer's size of the file must be that of the source, and header, index and trailer must
- * leave nothing out: what lies between them the index accounts for. */
+ * else it may be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -23757,10 +22116,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->held, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
-    r->held.size = tail_size;
-    r->held_at = total - tail_size;
+    LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
@@ -23780,16 +22136,25 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
-    if (!has_header) {
-        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
-        lmc__keep_header(r, copy);
-        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
-    }
+    if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
     lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
+}
+
+/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
+ * stream then. NULL: there is no such file, or it has not so many. */
+static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
+                                            uint64_t *offset, uint64_t size)
+{
+    const lmc__listed_file *f;
+    if (!r || file_number >= r->tables.listing.n_files) return NULL;
+    f = lmc__file_at(r, file_number);
+    if (*offset > f->file.size || size > f->file.size - *offset) return NULL;
+    *offset += f->start;
+    return lmc__stream_of(r, f);
 }
 
 /* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
@@ -23802,45 +22167,32 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-typedef struct lmc__run_search {
-    const lmc_reader *reader;
-    uint64_t position;
-} lmc__run_search;
-
-static int lmc__is_run_before(const void *context, size_t i)
-{
-    const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->position;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
  * does not begin behind it. Of one without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
-    lmc__run_search search;
+    size_t i;
     if (stream->n_runs == 0) return stream->first_run;
-    search.reader = r;
-    search.position = position;
-    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
-                           lmc__is_run_before, &search) -
-           1;
+    LMC__FIND_FIRST(i, stream->first_run + 1, stream->first_run + stream->n_runs,
+                    lmc__run_at(r, i)->run.start <= position);
+    return i - 1;
 }
 
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
+/* Code that is fetched at once. A source that several workers read at once is near: there each
+ * reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
+ * that ends there. Of what stands at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
+                                         int is_end, uint64_t *found)
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
+    const uint64_t block = (position - run->run.start) / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -23851,63 +22203,75 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
                                       uint64_t size)
 {
     const uint64_t end = offset + size;
-    size_t number, first;
+    const lmc__reader_run *first, *run;
     uint64_t from, to;
+    size_t number;
     if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
-    first = number = lmc__find_run(r, stream, offset);
-    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    to = lmc__run_at(r, first)->end;
+    number = lmc__find_run(r, stream, offset);
+    first = run = lmc__run_at(r, number);
+    if (end <= first->run.start + first->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, number, offset, 0, &from));
+    to = first->end;
     if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
-    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
-        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
-        uint64_t next_to;
-        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
-                                   &next_to));
-        if (next_to - from > LMC__FETCH_SIZE) break;
-        to = next_to;
+    while (run->run.start + run->run.size < end) {
+        uint64_t next;
+        run++;
+        LMC__TRY(lmc__locate_block(r, ++number, lmc__min64(run->run.start + run->run.size, end) - 1,
+                                   1, &next));
+        if (next - from > LMC__FETCH_SIZE) break;
+        to = next;
     }
-    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
-    r->held.size = 0;
-    LMC__TRY(lmc__reserve(&r->held, to - from));
-    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
-    r->held.size = (size_t)(to - from);
-    r->held_at = from;
-    return LMC_OK;
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
- * run go to dst:
+/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
+ * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
+ * prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__wanted {
+    size_t number;
+    uint64_t offset, end;
+    uint8_t *dst;
+    uint64_t first;
+    size_t n, head;
+} lmc__wanted;
+
+/* Predictions of blocks that are not wanted whole go there. */
+static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
+{
+    return &r->base[run->prediction == LMC__PREDICT_OWN];
+}
+
+/* The predictions of the blocks that are fetched:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
  * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
- * side is asked for at once. */
-static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
-                                             size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
-                                             lmc__buffer *buffer, size_t *head)
+ * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
-    const uint64_t start = first * run->block_size,
-                   stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const int has_head = start<offset, has_tail = stop> end && !(has_head && n == 1);
-    const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
-    *head = has_head ? lmc__block_size_at(run, first) : 0;
-    LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
-    if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
-    if (stop - start > *head + (uint64_t)tail)
-        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head,
-                                      dst + (size_t)(start + *head - offset),
-                                      (size_t)(stop - start - *head - tail)));
-    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail)
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    lmc__buffer *const buffer = lmc__part_base(r, run);
+    const uint64_t start = x->first * run->block_size,
+                   stop = lmc__min64(start + x->n * (uint64_t)run->block_size, run->size);
+    const size_t head = start < x->offset ? lmc__block_size_at(run, x->first) : 0,
+                 tail = stop > x->end && !(head && x->n == 1)
+                            ? lmc__block_size_at(run, x->first + x->n - 1)
+                            : 0;
+    x->head = head;
+    LMC__TRY(lmc__reserve(buffer, (uint64_t)head + tail));
+    if (head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, head));
+    if (stop - start > head + (uint64_t)tail)
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + head,
+                                      x->dst + (size_t)(start + head - x->offset),
+                                      (size_t)(stop - start - head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + head, tail)
                 : LMC_OK;
 }
 
 /* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows. Its own checks do not tell it from a block of another file that has the same
- * number there, and perhaps the same size. */
+ * the index knows, and not one of another file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -23919,22 +22283,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return lmc__check_block_features(src, r->features);
-}
-
-/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
- * is wanted, at dst. Its code will be at src. */
-static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
-                             const uint8_t *src, uint8_t *dst)
-{
-    const uint64_t at = job->number * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->number);
-    job->src = src;
-    job->skip = at < offset ? (size_t)(offset - at) : 0;
-    job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
-    job->dst = dst + (size_t)(at + job->skip - offset);
-    job->streaming = lmc__no_streaming;
-    job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == size;
+    return lmc__check_block_features(src, r->info.features);
 }
 
 /* A task: arg is the reader. A block that is not the one that the index knows is refused before it
@@ -23944,60 +22293,53 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
+    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
     job->status = LMC_OK;
-    if (r->options.parallel_reads)
-        job->status = lmc__read_at(r, lmc__block_at(r)[block],
-                                   r->coder->in[0].data + (job->src - r->coder->in[0].data),
-                                   (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
+    if (r->options.parallel_reads) /* src is in the coder's buffer */
+        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
+                                   (size_t)(block_at[1] - block_at[0]));
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!job->info.has_prediction) job->base = NULL;
+    job->streaming.sum = lmc__whole_sum(r->coder, block_job);
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
- * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
-typedef struct lmc__fetched {
-    uint64_t first;
-    size_t n, head;
-} lmc__fetched;
-
-/* Decodes n of these blocks, from number first on. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
-                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
-                                      uint8_t *dst)
+/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
+ * their code is, or will be, in c->in[0]. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                          *const block_at = all_at + first, code_at = all_at[fetched->first];
-    const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
-        const size_t size = lmc__block_size_at(run, first + i);
+        const uint64_t block = first + i, at = block * run->block_size;
+        const size_t size = lmc__block_size_at(run, block);
         memset(block_job, 0, sizeof *block_job);
-        block_job->run = number;
-        job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
-                         dst);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        block_job->run = x->number;
+        job->number = (uint32_t)block;
+        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
+        job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
+        job->dst = x->dst + (size_t)(at + job->skip - x->offset);
+        if (run->prediction != LMC__PREDICT_ZERO)
+            job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
+        job->is_own = lmc__is_own_prediction(run);
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
         wanted += job->keep;
-        job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
-                    : job->keep == size                      ? job->dst
-                    : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + fetched->head;
-        block_job->job.is_own = lmc__is_own_prediction(run);
-        block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* of several pieces each is read again */
-        if (block_job->n_pieces > 1) job->streaming.is_on = 0;
+        /* a block of several pieces is read again */
+        job->streaming = lmc__no_streaming;
+        job->streaming.is_on =
+            x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
     }
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
@@ -24005,101 +22347,78 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     return lmc__report_progress(c, wanted);
 }
 
-/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
-static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
-                                 uint64_t blocks_end, size_t wave)
-{
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    uint64_t n = lmc__min64(wave, blocks_end - first);
-    if (r->options.parallel_reads) return (size_t)n;
-    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
-        n++;
-    return (size_t)n;
-}
-
-/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
- * read. */
-static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__buffer *const in = &r->coder->in[0];
-    const size_t size = (size_t)(run->end - run->at);
-    in->size = 0;
-    LMC__TRY(lmc__reserve(in, size));
-    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
-    return lmc__load_rows(r, number, in->data);
-}
-
-/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * are fetched at once, whose code lies side by side.
- *
- * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the code, and wave by wave. */
+/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
-    const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
                  wave = lmc__count_jobs(r->coder->parallel, largest);
-    lmc__coder *const c = r->coder;
-    lmc__fetched fetched;
-    fetched.head = 0;
-    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
-         fetched.first += fetched.n) {
+    lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
+    const uint64_t last = (x.end - 1) / run->block_size;
+    for (; x.first <= last; x.first += x.n) {
+        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
+        const uint64_t left = last - x.first + 1;
         size_t done, n;
-        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
-        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        x.n = (size_t)lmc__min64(wave, left);
+        while (!r->options.parallel_reads && x.n < left &&
+               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+            x.n++;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status =
-                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
-                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
+            status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
+            block_at = lmc__blocks_of(r, number) + x.first;
         }
-        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        if (!has_code) {
-            const uint64_t *const block_at =
-                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
-            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
-            c->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&c->in[0], in_size));
-            if (!r->options.parallel_reads)
-                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
-        }
-        for (done = 0; done < fetched.n; done += n) {
-            n = lmc__min(wave, fetched.n - done);
-            LMC__TRY(
-                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
+        if (r->options.parallel_reads) {
+            r->coder->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
+        } else if (!has_code)
+            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+        for (done = 0; done < x.n; done += n) {
+            n = lmc__min(wave, x.n - done);
+            LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
         }
     }
     return LMC_OK;
 }
 
+/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
+ * in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__tables *const t = &r->tables;
+    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
     }
-    LMC__TRY(lmc__fetch_whole_run(r, number));
+    LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
+    LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) lmc__forget_rows(r, number);
+    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+        t->rows.size = rows_size;
+        t->block_at.size = blocks_size;
+        run->first_block = run->rows_at = SIZE_MAX;
+    }
     return status;
 }
 
-/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
- * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
- * cost this one: then it is read alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+ * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
+ * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
+ * alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -24107,89 +22426,90 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
     enum lmc_status status;
-    lmc__window *const window =
+    lmc__buffer *const bytes =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
-    LMC__TRY(lmc__reserve(&window->bytes, n));
-    status = r->read_run(r, number, start, window->bytes.data, n);
+    LMC__TRY(lmc__reserve(bytes, n));
+    status = r->read_run(r, number, start, bytes->data, n);
     if (status != LMC_OK && n > run->block_size) {
         n = run->block_size;
-        status = r->read_run(r, number, start, window->bytes.data, n);
+        status = r->read_run(r, number, start, bytes->data, n);
     }
-    if (status == LMC_OK) window->bytes.size = n;
+    if (status == LMC_OK) bytes->size = n;
     return status;
 }
 
-/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
- *  - else a window is filled, from the block that they begin in, and asked again. */
-static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
-                                            size_t file_number, uint64_t offset, void *dst,
-                                            size_t size)
+ *    straight to out, as many whole blocks as there are;
+ *  - else a window is filled, from the block that they begin in.
+ * A byte that is in no run is lost (salvage). */
+static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                        uint64_t offset, uint8_t *out, size_t size)
 {
-    const lmc_file *f = lmc_reader_get_file(r, file_number);
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
-    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
-    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
-    while (size != 0) {
+    const lmc__stream *const stream = lmc__stream_range(r, file_number, &offset, size);
+    size_t part;
+    if (!stream) return LMC_ERR_ARGUMENT;
+    for (; size != 0; out += part, offset += part, size -= part) {
         const size_t number = lmc__find_run(r, stream, offset);
-        const lmc__window *window;
         const lmc__run *run;
+        const uint8_t *found;
         uint64_t at;
-        size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        window = lmc__find_window(windows, run->stream, offset);
-        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        if (window) {
-            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
-            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
-        } else if (at % run->block_size == 0 &&
-                   (part >= run->block_size || part == run->size - at)) {
-            if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(r->read_run(r, number, at, out, part));
-        } else { /* to be found in it now */
-            LMC__TRY(lmc__fill_window(r, windows, number, at));
+        found = windows ? lmc__find_window(windows, run->stream, offset, &part) : NULL;
+        if (found) {
+            memcpy(out, found, part);
             continue;
         }
-        out += part;
-        offset += part;
-        size -= part;
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
+        if (windows &&
+            (at % run->block_size || (part < run->block_size && part < run->size - at))) {
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
+            part = 0; /* they are found there now */
+            continue;
+        }
+        if (windows && part < run->size - at) part -= part % run->block_size;
+        LMC__TRY(r->read_run(r, number, at, out, part));
     }
     return LMC_OK;
 }
 
-/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size)
+/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
+ * on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                       uint64_t offset, void *dst, size_t size)
 {
-    lmc_reader *const r = (lmc_reader *)user;
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
-        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+        lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
     lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
 
+/* lmc_base's read. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
+}
+
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
- * this is one level deep. In damaged files runs may lie one over the other, and then what is found
- * in a place may be another run than the one that was added: that is why it is asked again. */
+ * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep; in damaged files runs may lie one over the other, so it is asked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
+    return lmc__read_stream(r, &r->back, file_number, offset, (uint8_t *)dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -24199,57 +22519,16 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    lmc_base base;
-    base.n_files = reader ? reader->tables.listing.n_files : 0;
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
+                           lmc__read_as_base, reader};
     return base;
 }
 
-/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
- * to the caller, who learns of no sizes. */
-static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
-                                      uint8_t *out, size_t size)
-{
-    const lmc__listed_file *const f = lmc__file_at(r, file_number);
-    const lmc__stream *const stream = lmc__stream_of(r, f);
-    size_t number;
-    offset += f->start; /* within the stream from now on */
-    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
-        const lmc__run *run;
-        size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
-        run = &lmc__run_at(r, number)->run;
-        n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
-        out += n;
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* Bytes of a file that is the reader's, within it. */
-static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
-                                       uint8_t *dst, size_t size)
-{
-    enum lmc_status status;
-    int is_outermost;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
-}
-
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                                   const lmc_file *whole, uint64_t offset,
+                                                   void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -24259,7 +22538,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__begin_digester(&digester, whole);
     digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
-    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
     r->coder->pieces.size = 0; /* after an error there may be some */
     if (status != LMC_OK) return status;
@@ -24281,40 +22560,40 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
     return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number,
+                                                       uint64_t offset, void *dst, size_t size)
 {
+    uint64_t position = offset;
     const lmc_file *f;
     uint32_t crc;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if ((!dst && size) || !lmc__stream_range(r, file_number, &position, size))
+        return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
-    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
     if (size != f->size || !lmc__checks_fingerprints(r))
-        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
-    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+        return lmc__read_range(r, NULL, file_number, offset, dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its fingerprint is that of the index. */
-static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
-    const lmc_file *const f = lmc_reader_get_file(r, file_number);
-    size_t i;
-    if (!f || f->n_tensors == 0) return 0;
-    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
-    return i < f->n_tensors && tensor == &f->tensors[i];
+    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
-                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
-                                               size_t size)
+/* Of a tensor that is the reader's own the fingerprint is that of the index. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                                         const lmc_tensor *tensor, uint64_t offset,
+                                                         void *dst, size_t size)
 {
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
-        !lmc__is_listed_tensor(r, file_number, tensor))
+    if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
+        lmc__number_of_tensor(f, tensor) == f->n_tensors)
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;
     alone.offset = 0;
@@ -24322,7 +22601,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.n_tensors = 1;
     file.tensors = &alone;
     file.size = tensor->size;
-    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+    return lmc__read_checked(r, file_number, &file, tensor->offset, dst, &crc);
 }
 
 /* == snapshot/reader_info.h ==================================================================== */
@@ -24330,17 +22609,13 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
 /* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
  * coded bytes are. */
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = r->info;
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
-    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
-    info->has_base = r->has_base;
-    info->features = r->features;
-    info->format_minor = r->format_minor;
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
     info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
@@ -24416,16 +22691,13 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
     const lmc__metadata_entry *const entry =
         (const lmc__metadata_entry *)(const void *)t->metadata.data;
     const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
     if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
         status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
+                                          &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;
 }
@@ -24438,19 +22710,25 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *tensor,
+                                                               uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
+    size_t i, number;
+    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
+    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_hashes(r));
     for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
     memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
+}
+
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
+{
+    return (const char *)t->keys.data +
+           ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
 /* The value is in the index itself, which stays. */
@@ -24461,43 +22739,23 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = (const char *)r->tables.keys.data + entry->key_at;
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
-typedef struct lmc__key_search {
-    const lmc__tables *tables;
-    const char *key;
-} lmc__key_search;
-
-static int lmc__is_key_before(const void *context, size_t i)
-{
-    const lmc__key_search *const s = (const lmc__key_search *)context;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
-    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
-}
-
 /* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                           const void **value, size_t *size)
 {
-    lmc__key_search search;
-    const char *found_key;
-    const void *found;
-    size_t found_size;
+    const lmc__tables *const t = r ? &r->tables : NULL;
+    const char *found;
+    size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    search.tables = &r->tables;
-    search.key = key;
-    LMC__TRY(lmc_reader_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
-    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
-    *value = found;
-    *size = found_size;
-    return LMC_OK;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
 /* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
@@ -24515,17 +22773,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
-    size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    const lmc__stream *stream;
+    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__reader_run *const run = lmc__run_at(r, number);
+    while (size != 0) {
+        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
         const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
         *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
                          lmc__share(run->end - run->at, run->run.size, at);
@@ -24541,24 +22796,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
     const lmc__stream *stream;
-    uint64_t from, to;
-    size_t first, last;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
-        return LMC_ERR_ARGUMENT;
+    uint64_t from = 0, to = 0, last;
+    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_offset = *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    stream = lmc__stream_of(r, f);
-    first = lmc__find_run(r, stream, offset);
-    last = lmc__find_run(r, stream, offset + size - 1);
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    LMC__TRY(
-        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
+    if (size != 0) { /* there may be no run at all */
+        last = offset + size - 1;
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
+    }
     *encoded_offset = from;
     *encoded_size = to - from;
     return LMC_OK;
@@ -24567,122 +22815,70 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 /* == snapshot/find.h =========================================================================== */
 
 /* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves.
- *
- *     names    every tensor, by name, path, number of its file
- *     paths    every file, by path, number
- *
- * Names are unique within a file and paths within a snapshot, but for the files of a damaged one
- * whose paths are lost: those are "". */
-typedef struct lmc__named {
-    const lmc_file *file;
-    const lmc_tensor *tensor; /* of paths: NULL */
-    size_t file_number;
-} lmc__named;
+ * one: so names are sorted once, at the first search, and each search halves. Names are unique
+ * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
+ * lost: those are "". */
 
-static int lmc__compare_numbers(const lmc__named *a, const lmc__named *b)
-{
-    return a->file_number < b->file_number ? -1 : a->file_number > b->file_number;
-}
-
-static int lmc__compare_paths(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->file->path, y->file->path);
-    return order ? order : lmc__compare_numbers(x, y);
-}
-
-static int lmc__compare_named(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->tensor->name, y->tensor->name);
-    return order ? order : lmc__compare_paths(a, b);
-}
-
-/* Fills names and paths. They stay empty if there is not enough memory for both. */
+/* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const size_t n_files = r->tables.listing.n_files;
-    lmc__named *named, *path, spare;
-    uint64_t n = 0;
     size_t i, j;
-    for (i = 0; i < n_files; i++) n += lmc__file_at(r, i)->file.n_tensors;
-    LMC__TRY(lmc__reserve(&r->names, n * sizeof *named));
-    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof *path));
-    named = (lmc__named *)(void *)r->names.data;
-    path = (lmc__named *)(void *)r->paths.data;
+    if (r->paths.size != 0) return LMC_OK;
+    r->names.size = 0;
+    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof(lmc__item)));
     for (i = 0; i < n_files; i++) {
-        path[i].file = &lmc__file_at(r, i)->file;
-        path[i].tensor = NULL;
-        path[i].file_number = i;
-        for (j = 0; j < path[i].file->n_tensors; j++) {
-            *named = path[i];
-            named++->tensor = &path[i].file->tensors[j];
+        const lmc_file *const f = &lmc__file_at(r, i)->file;
+        for (j = 0; j < f->n_tensors; j++) {
+            const char *const name = f->tensors[j].name;
+            LMC__TRY(lmc__append_item(&r->names, name, strlen(name), NULL, i, &f->tensors[j]));
         }
     }
-    lmc__heap_sort(r->names.data, (size_t)n, sizeof *named, lmc__compare_named, &spare);
-    lmc__heap_sort(path, n_files, sizeof *path, lmc__compare_paths, &spare);
-    r->names.size = (size_t)n * sizeof *named;
-    r->paths.size = n_files * sizeof *path;
+    for (i = 0; i < n_files; i++) { /* which cannot fail: so there are all of them or none */
+        const char *const path = lmc__file_at(r, i)->file.path;
+        LMC__TRY(lmc__append_item(&r->paths, path, strlen(path), NULL, i, NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
+    lmc__sort_items((lmc__item *)(void *)r->paths.data, n_files);
     return LMC_OK;
 }
 
-typedef struct lmc__named_search {
-    const lmc__named *rows;
-    size_t n;
-    const char *name, *path; /* either may be NULL: any */
-} lmc__named_search;
-
-/* Below, at or above 0, as row i is before, at or behind what is wanted. */
-static int lmc__compare_row(const lmc__named_search *s, size_t i)
+/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
+ * behind it has that name, too. */
+static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
+                                         size_t file_number, int *next)
 {
-    const int order = s->name ? strcmp(s->rows[i].tensor->name, s->name) : 0;
-    return order || !s->path ? order : strcmp(s->rows[i].file->path, s->path);
+    const lmc__item *const row = (const lmc__item *)(const void *)rows->data;
+    const size_t n = rows->size / sizeof *row, i = lmc__find_name(row, n, name, file_number);
+    *next = i + 1 < n && strcmp((const char *)row[i + 1].name, name) == 0;
+    return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
-static int lmc__is_row_before(const void *context, size_t i)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path,
+                                                       size_t *file_number)
 {
-    return lmc__compare_row((const lmc__named_search *)context, i) < 0;
-}
-
-/* The first row that is wanted, and behind it perhaps others; or NULL. */
-static const lmc__named *lmc__search_rows(lmc__named_search *s, const lmc__buffer *rows)
-{
-    size_t i;
-    s->rows = (const lmc__named *)(const void *)rows->data;
-    s->n = rows->size / sizeof *s->rows;
-    i = lmc__find_first(0, s->n, lmc__is_row_before, s);
-    return i < s->n && lmc__compare_row(s, i) == 0 ? s->rows + i : NULL;
-}
-
-LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
-{
-    lmc__named_search search;
-    const lmc__named *found;
+    const lmc__item *found;
+    int next;
     if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = NULL;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->paths);
+    LMC__TRY(lmc__sort_names(r));
+    found = lmc__search_rows(&r->paths, path, 0, &next);
     if (!found) return LMC_ERR_NOT_FOUND;
     *file_number = found->file_number;
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
-                                               size_t *file_number, const lmc_tensor **tensor)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path,
+                                                         const char *name, size_t *file_number,
+                                                         const lmc_tensor **tensor)
 {
-    lmc__named_search search;
-    const lmc__named *found;
-    size_t next;
+    const lmc__item *found;
+    size_t wanted = 0;
+    int next;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = name;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->names);
-    if (!found) return LMC_ERR_NOT_FOUND;
-    next = (size_t)(found - search.rows) + 1;
-    if (next < search.n && lmc__compare_row(&search, next) == 0) return LMC_ERR_AMBIGUOUS;
+    LMC__TRY(path ? lmc_reader_find_file(r, path, &wanted) : lmc__sort_names(r));
+    found = lmc__search_rows(&r->names, name, wanted, &next);
+    if (!found || (path && found->file_number != wanted)) return LMC_ERR_NOT_FOUND;
+    if (!path && next) return LMC_ERR_AMBIGUOUS;
     *file_number = found->file_number;
     *tensor = found->tensor;
     return LMC_OK;
@@ -24696,10 +22892,7 @@ LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, 
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file.
- *
- * That is a question about the mapping, not about bytes: the answer is found in the tables of the
- * reader, in time in proportion to segments and tensors. */
+ * file. The answer is found in the tables of the reader, without bytes. */
 
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
@@ -24707,8 +22900,7 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
     }
     lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
     return LMC_OK;
@@ -24720,7 +22912,7 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
     const lmc_file *const found =
         i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
@@ -24735,7 +22927,8 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
  * come in order.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. */
+ * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
+ * encoder may have meant any: they have the same bytes. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -24752,40 +22945,45 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
         ++*tensor;
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
-     * same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    return t->offset <= at && at - t->offset == from &&
+           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
- * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
+/* All predictions of the file are in place. */
+static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
+                                 const lmc_file *file)
+{
+    const lmc__stream *stream = lmc__stream_of(r, f);
+    size_t i, tensor = 0;
+    uint32_t k;
+    if (!file || stream->n_files != 1) return 0;
+    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
+        const lmc__run *run = &lmc__run_at(r, i)->run;
+        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+    }
+    return 1;
+}
+
+/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
+ * the base's files. Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;
     lmc__buffer items;
-    size_t i, j;
-    uint32_t k;
+    size_t i;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+    can =
+        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
-    can = can && status == LMC_OK;
-    for (i = 0; can && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *f = lmc__file_at(r, i);
-        const lmc__stream *stream = lmc__stream_of(r, f);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL && stream->n_files == 1;
-        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
-            }
-        }
+    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *const f = lmc__file_at(r, i);
+        can = lmc__is_file_in_place(r, f,
+                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
     }
     lmc__free_buffer(&items);
     if (status == LMC_OK) *result = can;
@@ -24798,29 +22996,24 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  * coded with.
  *
  * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
- * would be coded as floats, several times as large; fitted anew, they would lose once more.
- * With it the same elements come out, and about the same size. That is not taken on trust: blocks
- * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * files) has elements that lie on a grid, of which only the old file knows. With it the same
+ * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
+ * (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
- * something else. So the first head counts, the others must agree, and where they do not the tensor
- * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
- * checked; their elements are not decoded.
+ * A file may be made so that each head says something else. So the first head counts, and where the
+ * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
+ * their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- *
- * So the result is complete for all elements, also those of blocks that were not quantised: they
- * lie on some grid or become exceptions, and then is_recovered has the last word. */
+ */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
- * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
- * moved. What is not read, of blocks that are stored, has the scale of 1. */
+/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
+ * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -24839,8 +23032,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first: those differ
- * from block to block. n_points is not said by a head, so it is not compared. */
+/* All that a block's head says but its scales, and which part of a group comes first. n_points
+ * is not said by a head. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -24851,8 +23044,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. It does not say how many
- * points the grid has: as many as can be numbered and, without a table, have a code. */
+/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
+ * as can be numbered and, without a table, have a code. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -24868,18 +23061,15 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again.
+ * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
  *
- * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
- * the block's first element in the tensor. Its first group must end where the tensor's groups do,
- * or the scales would be of other elements. A group that begins in the block before gets its scale
- * twice; if a hostile file says two, the last one counts, and the comparison with the elements
- * tells. */
-static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
-                                          const uint8_t *src, const lmc_block_info *info,
-                                          uint64_t first, uint8_t *ws, size_t ws_size,
-                                          int *is_other)
+ * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
+ * tensor. Its first group must end where the tensor's groups do. A group that begins in the
+ * block before gets its scale twice; if a hostile file says two, the last one counts. */
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+                                                    const uint8_t *src, const lmc_block_info *info,
+                                                    uint64_t first, uint8_t *ws, size_t ws_size,
+                                                    int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -24902,10 +23092,9 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
- * not where it was when codes were found, but table and symbols have moved together. */
-static enum lmc_status lmc__set_codes(lmc_quantizer *q)
+/* The codes of symbols, as they were found when the table was fitted: not only of those in it,
+ * for BF16 may have been rounded to a neighbour. Table and symbols have moved together. */
+LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
@@ -24920,13 +23109,11 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
- * alone may be quantised. Its parameters are complete when the last block was read: each has the
- * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
- * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
-static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                              const lmc__listed_file *f, const lmc_tensor *t,
-                                              lmc_twin *twin)
+/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
+ * prediction lies, which whoever codes it again must give. */
+LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
+                                                        const lmc__listed_file *f,
+                                                        const lmc_tensor *t, lmc_twin *twin)
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -24944,7 +23131,7 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
+    block_at = lmc__blocks_of(r, number);
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
@@ -24985,9 +23172,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
- * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
- * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
+/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
+ * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -25022,16 +23208,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
 /* == snapshot/open.h =========================================================================== */
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
- * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
+ * a reader with more behind it:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
- * pointers to functions, read_run and free_extra: reader.h does not include salvage.
- *
- * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
- * caller's, and must stay until the reader is freed. */
+ * So one pointer is both. What differs is reached by read_run and free_extra. source and options
+ * are copied; what they point to is the caller's, and must stay until the reader is freed. */
 
 /* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
 static void lmc__share_meter(lmc_reader *r)
@@ -25045,11 +23228,8 @@ static void lmc__share_meter(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
- * is freed like one that was opened: everything in it is zero, or valid.
- *
- * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
- * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
- * nothing, and freed in any case. */
+ * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
+ * several MiB, is lent where the caller says so: readers of a chain are used one at a time. */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -25072,8 +23252,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    r->features = LMC__KNOWN_FEATURES;
+    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->info.features = LMC__KNOWN_FEATURES;
     lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
@@ -25108,7 +23290,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     if (!r) return;
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
-    lmc__visit_reader(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__READER_BUFFERS);
+    lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
+    lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
     if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
@@ -25116,18 +23300,14 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
- * compared with one. The same digester and the same waves as of writer and restorer, without
- * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
+ * The same digester and the same waves as of writer and restorer, without blocks:
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
- * as there is no block header that has it. */
+/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -25139,14 +23319,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
- * begins with a job, is cut into pieces of a whole leaf. */
+/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
- * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
- * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
- * still read this one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
+ * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -25177,12 +23354,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it, as a writer
- * does. file and tensors change only at the end, all at once.
- *
- * tensors is file->tensors, said once more without const, because fingerprints are written to it.
- * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
- * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+/* The description is held to the rules for files by writing it down and parsing it. file and
+ * tensors change only at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -25226,9 +23399,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
- * base says they have. No byte of content is read; whoever wants to know that the content has them
- * calls lmc_file_identify for each file first. */
+/* An origin's first step. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
@@ -25244,31 +23415,22 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
  *
  *     data |----- written ---------------|- room -|
  *          0             ^ position      ^ size   ^ cap
  *                          of the stream   sink: appends here; source: ends here
  *
- * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
- * by a source. The caller owns it and frees it by lmc_memory_free; sink, source and stream only
- * point to it. While a sink writes, data may move, so it must not be read by another thread.
- *
- * A sink that cannot grow is LMC_ERR_MEMORY. */
+ * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
+ * data may move, so it must not be read by another thread. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
- * call, so that both grow by the same rule. If there is no memory, what was written before is still
- * there. */
+/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
+ * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
-    lmc__buffer b;
-    enum lmc_status status;
-    b.data = m->data;
-    b.size = m->size;
-    b.cap = m->cap;
-    b.alloc_user = m->alloc_user;
-    status = lmc__append(&b, data, size);
+    lmc__buffer b = {m->data, m->size, m->cap, m->alloc_user};
+    const enum lmc_status status = lmc__append(&b, data, size);
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
@@ -25298,28 +23460,21 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_memory;
-    sink.user = memory;
+    const lmc_sink sink = {lmc__write_memory, memory};
     return sink;
 }
 
 /* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    lmc_source source;
-    source.read_at = lmc__read_memory_at;
-    source.user = memory;
-    source.size = memory->size;
+    const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
 /* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_memory;
-    stream.user = memory;
+    const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
@@ -25368,17 +23523,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_stdio;
-    sink.user = file;
+    const lmc_sink sink = {lmc__write_stdio, file};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_stdio;
-    stream.user = file;
+    const lmc_stream stream = {lmc__read_stdio, file};
     return stream;
 }
 
@@ -25445,17 +23596,13 @@ static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, s
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_fd;
-    sink.user = (void *)(intptr_t)fd;
+    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
     return sink;
 }
 
 LMC_API lmc_stream lmc_fd_stream(int fd)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_fd;
-    stream.user = (void *)(intptr_t)fd;
+    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
     return stream;
 }
 
@@ -25481,19 +23628,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
  *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
  *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
- * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
+ * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
-
-/* Frees what lmc_writer_copy_file has made. */
-static void lmc__free_quantizers(lmc_writer *w)
-{
-#ifndef LMC_NO_QUANTIZE
-    size_t i;
-    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
-        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
-#endif
-    lmc__free_buffer(&w->quantizers);
-}
 
 #ifndef LMC_NO_QUANTIZE
 /* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
@@ -25517,13 +23653,13 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 {
     uint32_t crc = 0;
     uint64_t at;
+    size_t n;
     LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
-    for (at = 0; at < file->size;) {
-        const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
+    for (at = 0; at < file->size; at += n) {
+        n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
         LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
         LMC__TRY(lmc_writer_write(w, piece->data, n));
-        at += n;
     }
     LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -25556,7 +23692,8 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
 }
 
 /* What fails when the file is begun has spoilt the writer, as any of its calls would. */
-LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
+                                                       size_t file_number)
 {
     enum lmc_status status;
     if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
@@ -25607,10 +23744,10 @@ LMC_API size_t lmc_compress_bound(size_t size)
 /* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
  * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
  * a reader can tell the dtype. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
-                                           enum lmc_dtype dtype, const void *src,
-                                           const lmc_stream *stream,
-                                           const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
+                                                     enum lmc_dtype dtype, const void *src,
+                                                     const lmc_stream *stream,
+                                                     const lmc_compress_options *options)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
@@ -25650,14 +23787,13 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
     return status;
 }
 
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                     size_t size, enum lmc_dtype dtype,
-                                     const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
+                                               const void *src, size_t size, enum lmc_dtype dtype,
+                                               const lmc_compress_options *options)
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed;
     lmc_sink sink;
-    enum lmc_status status;
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -25666,16 +23802,16 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__write_one_file(&sink, size, dtype, src, NULL, &o);
-    if (status == LMC_OK) *dst_size = fixed.size;
-    return status;
+    LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
+    *dst_size = fixed.size;
+    return LMC_OK;
 }
 #endif
 
 /* A reader of the LMC file at src; its only regular file, without a base. */
-static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
-                                     const void *src, size_t src_size,
-                                     const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
+                                               lmc_memory *memory, const void *src, size_t src_size,
+                                               const lmc_compress_options *options)
 {
     lmc_reader_options reader_options;
     lmc_source source;
@@ -25697,9 +23833,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     return LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype,
-                                              const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                        uint64_t *size, enum lmc_dtype *dtype,
+                                                        const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -25717,8 +23853,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                 const void *src, size_t src_size,
+                                                 const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -25729,86 +23866,91 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
-        const size_t size = (size_t)file->size;
         reader->coder->progress = o.progress;
         reader->coder->progress_user = o.user;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
-        if (status == LMC_OK) *dst_size = size;
+        status = lmc_reader_read_file(reader, 0, 0, dst, (size_t)file->size);
+        if (status == LMC_OK) *dst_size = (size_t)file->size;
     }
     lmc_reader_free(reader);
     return status;
 }
 
 #ifndef LMC_NO_STDIO
-/* PATH.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+/* A file to a file. */
+typedef struct lmc__file_to_file {
+    FILE *src, *part;
+    lmc__buffer part_path;
+    lmc_compress_options options;
+} lmc__file_to_file;
+
+/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
+                                       const char *src_path, const lmc_compress_options *options)
 {
-    LMC__TRY(lmc__append(name, path, strlen(path)));
-    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
-    *part = fopen((const char *)name->data, "wb");
-    return *part ? LMC_OK : LMC_ERR_WRITE;
+    lmc__buffer *const name = &f->part_path;
+    enum lmc_status status = LMC_OK;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
+    lmc__init_buffer(name, f->options.alloc_user);
+    f->src = fopen(src_path, "rb");
+    if (!f->src) return LMC_ERR_READ;
+    status = lmc__append(name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
+    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
+    if (f->part) return LMC_OK;
+    (void)fclose(f->src);
+    lmc__free_buffer(name);
+    return status == LMC_OK ? LMC_ERR_WRITE : status;
 }
 
-/* Closes it, and puts it where it belongs if all went well. */
-static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
-                                       enum lmc_status status)
+/* Closes both, and puts the result where it belongs if all went well. */
+static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
+                                        enum lmc_status status)
 {
-    const char *const part_path = (const char *)name->data;
-    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    const char *const part_path = (const char *)f->part_path.data;
+    (void)fclose(f->src);
+    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(path);
+    if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
     if (status != LMC_OK) (void)remove(part_path);
+    lmc__free_buffer(&f->part_path);
     return status;
 }
 
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                                    enum lmc_dtype dtype,
+                                                    const lmc_compress_options *options)
 {
-    lmc_compress_options o;
-    lmc__buffer name;
+    lmc__file_to_file f;
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
-    FILE *src, *part;
     enum lmc_status status;
-    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc_stdio_source(&source, src);
-    if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
-    if (status == LMC_OK) {
-        sink = lmc_stdio_sink(part);
-        stream = lmc_stdio_stream(src);
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &o);
-        status = lmc__close_part(part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    sink = lmc_stdio_sink(f.part);
+    stream = lmc_stdio_stream(f.src);
+    status = lmc_stdio_source(&source, f.src); /* for the size */
+    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
+    if (status == LMC_OK)
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
+    return lmc__close_files(&f, dst_path, status);
 }
 #endif
 
-/* What the restorer's callbacks get. */
-typedef struct lmc__part_target {
-    FILE *part;
-    const lmc_compress_options *options;
-} lmc__part_target;
-
+/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
-    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+    return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);
 }
 
 static enum lmc_status lmc__report_part(void *user, uint64_t done)
 {
-    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
-    return options->progress(options->user, done);
+    const lmc_compress_options *const o = &((const lmc__file_to_file *)user)->options;
+    return o->progress ? o->progress(o->user, done) : LMC_OK;
 }
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
@@ -25817,40 +23959,24 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
 {
-    lmc_restore_options restore_options;
-    lmc_compress_options o;
-    lmc__part_target target;
-    lmc__buffer name;
+    lmc_restore_options o;
+    lmc__file_to_file f;
     lmc_stream stream;
-    FILE *src;
-    enum lmc_status status;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    memset(&restore_options, 0, sizeof restore_options);
-    restore_options.parallel = o.parallel;
-    restore_options.max_index_size = o.max_index_size;
-    restore_options.max_total_size = o.max_total_size;
-    restore_options.progress = o.progress ? lmc__report_part : NULL;
-    restore_options.alloc_user = o.alloc_user;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc__open_part(&target.part, &name, dst_path);
-    if (status == LMC_OK) {
-        stream = lmc_stdio_stream(src);
-        restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_part;
-        restore_options.user = &target;
-        target.options = &o;
-        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
-        status = lmc__close_part(target.part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    memset(&o, 0, sizeof o);
+    o.parallel = f.options.parallel;
+    o.max_index_size = f.options.max_index_size;
+    o.max_total_size = f.options.max_total_size;
+    o.begin_file = lmc__begin_one_file;
+    o.write = lmc__write_part;
+    o.progress = lmc__report_part;
+    o.user = &f;
+    o.alloc_user = f.options.alloc_user;
+    stream = lmc_stdio_stream(f.src);
+    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
 }
 #endif
 
@@ -25876,17 +24002,16 @@ static int lmc__is_utf8(const char *s)
 {
     const uint8_t *p = (const uint8_t *)s;
     while (*p) {
-        const uint8_t c = *p++;
-        const uint8_t low = c == 0xE0   ? 0xA0
-                            : c == 0xF0 ? 0x90
-                                        : 0x80,
-                      high = c == 0xED   ? 0x9F
-                             : c == 0xF4 ? 0x8F
-                                         : 0xBF;
+        const unsigned c = *p++,
+                       low = c == 0xE0   ? 0xA0
+                             : c == 0xF0 ? 0x90
+                                         : 0x80,
+                       high = c == 0xED   ? 0x9F
+                              : c == 0xF4 ? 0x8F
+                                          : 0xBF;
         unsigned more;
         if (c < 0x80) continue;
-        if (c < 0xC2 || c > 0xF4) return 0;
-        if (*p < low || *p > high) return 0;
+        if (c < 0xC2 || c > 0xF4 || *p < low || *p > high) return 0;
         p++;
         for (more = c >= 0xF0 ? 2 : c >= 0xE0 ? 1 : 0; more; more--)
             if ((*p++ & 0xC0) != 0x80) return 0;
@@ -25899,90 +24024,66 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
     return lmc__append(b, text, strlen(text));
 }
 
-static enum lmc_status lmc__append_decimal(lmc__buffer *b, uint64_t v)
-{
-    char digits[20];
-    size_t i = sizeof digits;
-    do digits[--i] = (char)('0' + v % 10);
-    while ((v /= 10) != 0);
-    return lmc__append(b, digits + i, sizeof digits - i);
-}
-
-/* In quotes. JSON wants control characters, '"' and '\' escaped; the rest is the caller's UTF-8. A
- * header with anything else no loader takes, nor is such a file one of tensors
+/* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
+ * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
  * (spec/foreign-bases.md). */
-static enum lmc_status lmc__append_json_string(lmc__buffer *b, const char *s)
+LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
     if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append_text(b, "\""));
     for (; *s; s++) {
         const unsigned char c = (unsigned char)*s;
-        char escaped[6] = {'\\', 'u', '0', '0', 0, 0};
-        if (c == '"' || c == '\\') {
-            escaped[1] = (char)c;
-            LMC__TRY(lmc__append(b, escaped, 2));
-        } else if (c < 0x20) {
-            escaped[4] = hex[c >> 4];
-            escaped[5] = hex[c & 15];
+        const char escaped[6] = {'\\', 'u', '0', '0', hex[c >> 4], hex[c & 15]};
+        if (c < 0x20) {
             LMC__TRY(lmc__append(b, escaped, 6));
-        } else LMC__TRY(lmc__append(b, s, 1));
+            continue;
+        }
+        if (c == '"' || c == '\\') LMC__TRY(lmc__append(b, escaped, 1));
+        LMC__TRY(lmc__append(b, s, 1));
     }
-    return lmc__append_text(b, "\"");
-}
-
-/* Bytes of the array's data; LMC_ERR_ARGUMENT if its shape makes no whole number of bytes that a
- * file can hold, or something is missing. */
-static enum lmc_status lmc__get_array_size(const lmc_array *a, uint64_t *size)
-{
-    uint64_t n = 1;
-    unsigned i, is_empty = 0;
-    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
-        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK ||
-        (a->rank != 0 && !a->shape))
-        return LMC_ERR_ARGUMENT;
-    for (i = 0; i < a->rank; i++) is_empty |= a->shape[i] == 0;
-    for (i = 0; i < a->rank && !is_empty; i++) {
-        if (a->shape[i] > ((uint64_t)1 << 56) / n) return LMC_ERR_ARGUMENT;
-        n *= a->shape[i];
-    }
-    if (is_empty) n = 0;
-    if (n * lmc_dtype_bits(a->dtype) % 8) return LMC_ERR_ARGUMENT;
-    *size = n * lmc_dtype_bits(a->dtype) / 8;
-    return !a->data && *size != 0 ? LMC_ERR_ARGUMENT : LMC_OK;
-}
-
-/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
-static int lmc__compare_arrays(const void *a, const void *b)
-{
-    const lmc_array *const x = *(const lmc_array *const *)a, *const y =
-                                                                 *(const lmc_array *const *)b;
-    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
-    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+    return LMC_OK;
 }
 
 typedef struct lmc__array_file {
     lmc__buffer sorted;  /* const lmc_array * each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
     lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
+    lmc__buffer name;    /* of the last tensor, escaped */
+    lmc_file file;
 } lmc__array_file;
 
-static enum lmc_status lmc__put_member(lmc__buffer *json, const lmc_tensor *tensor)
+/* The array is described, by a shape that makes a whole number of bytes that a file can hold. */
+static int lmc__is_array(const lmc_array *a)
 {
-    unsigned i;
-    LMC__TRY(lmc__append_json_string(json, tensor->name));
-    LMC__TRY(lmc__append_text(json, ":{\"dtype\":\""));
-    LMC__TRY(lmc__append_text(json, tensor->dtype));
-    LMC__TRY(lmc__append_text(json, "\",\"shape\":["));
-    for (i = 0; i < tensor->rank; i++) {
-        if (i) LMC__TRY(lmc__append_text(json, ","));
-        LMC__TRY(lmc__append_decimal(json, tensor->shape[i]));
+    uint64_t size;
+    if (!a->name || strcmp(a->name, "__metadata__") == 0 || a->dtype == LMC_AUTO ||
+        (unsigned)a->dtype >= LMC_DTYPE_COUNT || a->rank > LMC_MAX_RANK || (a->rank && !a->shape))
+        return 0;
+    size = lmc__tensor_size(lmc_dtype_bits(a->dtype), a->rank, a->shape);
+    return size != UINT64_MAX && (a->data || size == 0);
+}
+
+/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+static int lmc__compare_arrays(const void *a, const void *b)
+{
+    const lmc_array *const x = *(const lmc_array *const *)a;
+    const lmc_array *const y = *(const lmc_array *const *)b;
+    const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
+    return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
+}
+
+/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
+static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
+{
+    const lmc_array *array;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        array = &arrays[i];
+        if (!lmc__is_array(array)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append(&f->sorted, &array, sizeof array));
     }
-    LMC__TRY(lmc__append_text(json, "],\"data_offsets\":["));
-    LMC__TRY(lmc__append_decimal(json, tensor->offset));
-    LMC__TRY(lmc__append_text(json, ","));
-    LMC__TRY(lmc__append_decimal(json, tensor->offset + tensor->size));
-    return lmc__append_text(json, "]}");
+    lmc__heap_sort(f->sorted.data, n, sizeof array, lmc__compare_arrays, &array);
+    return LMC_OK;
 }
 
 /* __metadata__, if there are any entries. They are few: format, and who wrote it. */
@@ -25993,105 +24094,100 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
         if (!texts[i].key) return LMC_ERR_ARGUMENT;
         for (k = 0; k < i; k++)
             if (strcmp(texts[i].key, texts[k].key) == 0) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append_text(json, i ? "," : "\"__metadata__\":{"));
-        LMC__TRY(lmc__append_json_string(json, texts[i].key));
-        LMC__TRY(lmc__append_text(json, ":"));
-        LMC__TRY(lmc__append_json_string(json, texts[i].value));
+        LMC__TRY(lmc__append_text(json, i ? ",\"" : "\"__metadata__\":{\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].key));
+        LMC__TRY(lmc__append_text(json, "\":\""));
+        LMC__TRY(lmc__append_escaped(json, texts[i].value));
+        LMC__TRY(lmc__append_text(json, "\""));
     }
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
-static enum lmc_status lmc__sort_arrays(lmc__buffer *sorted, const lmc_array *arrays, size_t n)
+/* The last tensor: the text of its entry is measured, then made. */
+static enum lmc_status lmc__put_member(lmc__array_file *f)
 {
-    const lmc_array *spare;
-    size_t i;
-    for (i = 0; i < n; i++) { /* before they are compared */
-        uint64_t size;
-        spare = &arrays[i];
-        LMC__TRY(lmc__get_array_size(spare, &size));
-        LMC__TRY(lmc__append(sorted, &spare, sizeof spare));
-    }
-    lmc__heap_sort(sorted->data, n, sizeof spare, lmc__compare_arrays, &spare);
+    const lmc_file *const file = &f->file;
+    lmc__text x;
+    memset(&x, 0, sizeof x);
+    f->name.size = 0;
+    LMC__TRY(lmc__append_escaped(&f->name, file->tensors[file->n_tensors - 1].name));
+    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
+    LMC__TRY(lmc__reserve(&f->json, x.at));
+    x.dst = f->json.data + f->json.size;
+    x.to = x.at;
+    x.at = 0;
+    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
+    f->json.size += (size_t)x.to;
     return LMC_OK;
 }
 
-/* Fills f; offsets of tensors count from the start of the file in the end. */
-static enum lmc_status lmc__plan_array_file(lmc__array_file *f, size_t n, const lmc_text *texts,
-                                            size_t n_texts, uint64_t *file_size)
+/* All but the data; offsets of tensors count from the start of the file in the end. */
+static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
+                                            size_t n_texts)
 {
     const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
-    uint64_t at = 0;
+    const size_t n = f->sorted.size / sizeof *sorted;
+    lmc_file *const file = &f->file;
     size_t i;
     LMC__TRY(lmc__append(&f->json, NULL, 8));
     LMC__TRY(lmc__append_text(&f->json, "{"));
     LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
+    if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
     for (i = 0; i < n; i++) {
-        const lmc_array *const a = sorted[i];
         lmc_tensor tensor;
         memset(&tensor, 0, sizeof tensor);
-        tensor.name = a->name;
-        tensor.dtype = lmc_dtype_name(a->dtype);
-        tensor.rank = a->rank;
-        tensor.shape = a->shape;
-        tensor.offset = at;
-        LMC__TRY(lmc__get_array_size(a, &tensor.size));
-        if (tensor.size > (uint64_t)INT64_MAX / 2 - at) return LMC_ERR_ARGUMENT;
-        at += tensor.size;
-        if (i || n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
-        LMC__TRY(lmc__put_member(&f->json, &tensor));
+        tensor.name = sorted[i]->name;
+        tensor.dtype = lmc_dtype_name(sorted[i]->dtype);
+        tensor.rank = sorted[i]->rank;
+        tensor.shape = sorted[i]->shape;
+        tensor.offset = file->size;
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i]->dtype), tensor.rank, tensor.shape);
+        if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
+        file->size += tensor.size;
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
+        file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
+        file->n_tensors++;
+        LMC__TRY(lmc__put_member(f));
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
     if (f->json.size - 8 > LMC__MAX_SAFETENSORS_HEADER) return LMC_ERR_LIMIT;
     lmc__store64(f->json.data, f->json.size - 8);
     for (i = 0; i < n; i++) ((lmc_tensor *)(void *)f->tensors.data)[i].offset += f->json.size;
-    *file_size = f->json.size + at;
+    file->size += f->json.size;
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f,
-                                             const char *path, size_t n, uint64_t file_size)
+static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
 {
     const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
-    const lmc_tensor *const tensors = (const lmc_tensor *)(const void *)f->tensors.data;
-    lmc_file file;
     size_t i;
-    memset(&file, 0, sizeof file);
-    file.path = path;
-    file.size = file_size;
-    file.n_tensors = n;
-    file.tensors = tensors;
-    LMC__TRY(lmc_writer_begin_file(writer, &file, LMC_AUTO));
+    LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
     LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
-    for (i = 0; i < n; i++) {
-        if (tensors[i].size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)tensors[i].size));
+    for (i = 0; i < f->file.n_tensors; i++) {
+        const uint64_t size = f->file.tensors[i].size;
+        if (size > SIZE_MAX) return LMC_ERR_SIZE;
+        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)size));
     }
     return lmc_writer_end_file(writer);
 }
 
-LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n_arrays,
-                                              const lmc_text *texts, size_t n_texts)
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                        const lmc_array *arrays, size_t n_arrays,
+                                                        const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
-    uint64_t file_size = 0;
     enum lmc_status status;
-    void *const alloc_user = writer ? writer->options.alloc_user : NULL;
     if (!writer || !path || (!arrays && n_arrays) || (!texts && n_texts) || n_arrays > (1u << 28) ||
         n_texts > LMC__MAX_TEXTS)
         return LMC_ERR_ARGUMENT;
-    lmc__init_buffer(&f.sorted, alloc_user);
-    lmc__init_buffer(&f.tensors, alloc_user);
-    lmc__init_buffer(&f.json, alloc_user);
-    status = lmc__sort_arrays(&f.sorted, arrays, n_arrays);
-    if (status == LMC_OK) status = lmc__plan_array_file(&f, n_arrays, texts, n_texts, &file_size);
-    if (status == LMC_OK) status = lmc__write_array_file(writer, &f, path, n_arrays, file_size);
-    lmc__free_buffer(&f.sorted);
-    lmc__free_buffer(&f.tensors);
-    lmc__free_buffer(&f.json);
+    memset(&f, 0, sizeof f);
+    f.file.path = path;
+    lmc__init_buffers(&f, LMC__ROW(lmc__array_file, sorted, file), writer->options.alloc_user);
+    status = lmc__sort_arrays(&f, arrays, n_arrays);
+    if (status == LMC_OK) status = lmc__plan_array_file(&f, texts, n_texts);
+    if (status == LMC_OK) status = lmc__write_array_file(writer, &f);
+    lmc__free_buffers(&f, LMC__ROW(lmc__array_file, sorted, file));
     return status;
 }
 #endif

@@ -3,22 +3,19 @@
 
 What stands between <!-- NAME --> and <!-- end --> is made anew from the results that bench/run left (RESULTS; default: build/results), the
 same that REPORT.md there shows. Run it after `make bench`, read what stands around the figures, and commit."""
-import json, os, re, shutil, sys
+import json, os, re, shutil, subprocess, sys, tempfile
 
 from report import put_summary
 from results import ROOT, build, find, load
 
 PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can do is of their documentation and code
-    ("LMC avx512", "**LMC**, AVX-512", "yes, or a slice", "yes, also in place", "always, per block"),
-    ("LMC avx2", "**LMC**, AVX2", "yes, or a slice", "yes, also in place", "always, per block"),
-    ("zipnn", "ZipNN 0.5.4", "no", "xor of whole files", "no"),
-    ("OpenZL huffman", "OpenZL 0.3.0, huffman", "no", "no", "yes"),
-    ("zstd -1, bytes", "zstd 1.5.4 -1, of the safetensors bytes", "no", "`--patch-from`", "by the command"),
-    ("blosc2 bitshuffle, lz4", "blosc2 4.14.1, bitshuffle and lz4", "by block", "no", "no"))
-FILES = (("bf16 weights", "step-001000/model.bf16.safetensors"), ("fp16 weights", "step-002000/model.f16.safetensors"),
-         ("fp32 master weights", "step-001000/master.f32.safetensors"), ("fp32 Adam, first moment", "step-001000/exp_avg.f32.safetensors"),
-         ("fp32 Adam, second moment", "step-001000/exp_avg_sq.f32.safetensors"), ("a vision network in uint8", "models/faceapi_ssd_mobilenetv1_model.u8.safetensors"))
-TIERS = (("scalar", "scalar"), ("neon", "NEON"), ("avx2", "AVX2"), ("avx512", "AVX-512"))
+    ("LMC avx512", "**LMC**, AVX-512", "yes", "yes", "yes"),
+    ("LMC avx2", "**LMC**, AVX2", "yes", "yes", "yes"),
+    ("zipnn", "ZipNN 0.5.4", "no", "xor", "no"),
+    ("OpenZL huffman", "OpenZL 0.3.0", "no", "no", "yes"),
+    ("zstd -1, bytes", "zstd 1.5.4 -1", "no", "yes", "yes"))
+DELTAS = (("bf16 weights", ["model.bf16"]), ("fp32 master weights", ["master.f32"]), ("Adam, first moment, fp32", ["exp_avg.f32"]),
+          ("Adam, second moment, fp32", ["exp_avg_sq.f32"]), ("all four", ["model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32"]))
 
 
 def table(head, rows):
@@ -35,43 +32,48 @@ def stamp(part):
         return json.load(file)
 
 
-def codec(data, tier):
-    return (find(load("bench.json"), part="codec", data=data, tier=tier, level="default") or [None])[0]
+def peer(name):
+    row, = find(load("peers.json"), data="N(0, 0.02) bf16", codec=name)
+    return row
 
 
 def make_numbers():
-    best, avx2 = (codec("N(0, 0.02) bf16", tier) for tier in ("avx512", "avx2"))
-    if not best or not avx2:
-        sys.exit("readme.py: the README wants figures of AVX-512 and AVX2, which were not measured")
-    return ("* **%.1f GB/s** in and **%.1f GB/s** out on one AVX-512 core, checksums included; %.1f and %.1f GB/s with AVX2." %
+    best, avx2 = peer("LMC avx512"), peer("LMC avx2")
+    return ("* **%.1f GB/s** in and **%.1f GB/s** out, in memory, on one AVX-512 core, checksums included; %.1f and %.1f with AVX2." %
             (best["encode_gb_s"], best["decode_gb_s"], avx2["encode_gb_s"], avx2["decode_gb_s"]))
 
 
 def make_peers():
     rows = []
     for name, title, *features in PEERS:
-        row, = find(load("peers.json"), data="N(0, 0.02) bf16", codec=name)
+        row = peer(name)
         rows.append([title, percent(row), "%.2f" % row["encode_gb_s"], "%.2f" % row["decode_gb_s"], *features])
-    head = ["bf16 weights, one core", "size", "compress GB/s", "decompress GB/s", "reads one tensor", "delta against a base", "checksums"]
-    return table(head, rows) + "\n\nThese took turns in one run, lmc.h %s, on %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
+    head = ["bf16 weights", "size", "in, GB/s", "out, GB/s", "reads one tensor", "deltas", "checksums"]
+    return table(head, rows) + "\n\nIn memory, one core, taking turns in one run: lmc.h %s, %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
 
 
-def make_files():
-    with open(build("sizes.md"), encoding="utf-8") as file:
-        sizes = dict((cells[1], cells[3:6]) for cells in (re.split(r" *\| *", line) for line in file if line.startswith("|")))
-    rows = [[title, *(size.partition(" ")[0] for size in sizes[path])] for title, path in FILES]
-    return table(["file", "lmc", "bzip2 -9", "zstd -19"], rows)
+def compressed(new, *base):
+    """Bytes of the command's file."""
+    with tempfile.TemporaryDirectory() as directory:
+        out = os.path.join(directory, "x.lmc")
+        subprocess.run([os.path.join(ROOT, "build/lmc"), "-q", "-o", out, *base, new], check=True)
+        return os.path.getsize(out)
 
 
-def make_speed():
-    tiers = [(tier, title) for tier, title in TIERS if codec("N(0, 0.02) bf16", tier)]
-    rows, copies = [], []
-    for title, data in (("bf16", "N(0, 0.02) bf16"), ("fp16", "N(0, 0.02) fp16"), ("fp32", "N(0, 0.02) fp32"), ("fp8", "N(0, 1) fp8")):
-        mine = [codec(data, tier) for tier, _ in tiers]
-        copies.append(mine[0]["memcpy_gb_s"])
-        rows.append([title, percent(mine[0]), *("%.2f / %.2f" % (row["encode_gb_s"], row["decode_gb_s"]) for row in mine)])
-    text = table(["", "size", *(title for _, title in tiers)], rows)
-    return text + "\n\nmemcpy: %.1f to %.1f GB/s in the same run, lmc.h %s." % (min(copies), max(copies), stamp("bench")["lmc.h"])
+def make_deltas():
+    """Each of DELTAS in a directory of its own, by steps: alone, and against step 1000."""
+    series = os.path.join(os.environ.get("LMC_DATA", os.path.join(ROOT, "../shared/data")), "series")
+    rows = []
+    for title, kinds in DELTAS:
+        with tempfile.TemporaryDirectory() as directory:
+            def gather(step):
+                path = os.path.join(directory, str(step))
+                os.mkdir(path)
+                return path, sum(os.path.getsize(shutil.copy(os.path.join(series, "step-%06d" % step, kind + ".safetensors"), path)) for kind in kinds)
+            (base, _), (next_one, size), (tenth, _) = map(gather, (1000, 1001, 1010))
+            sizes = compressed(next_one), compressed(next_one, "--base", base), compressed(tenth, "--base", base)
+        rows.append([title, *("%.1f %%" % (100 * x / size) for x in sizes)])
+    return table(["", "alone", "next step", "ten steps"], rows)
 
 
 def make_summary():
@@ -93,6 +95,6 @@ def fill(page, **places):
 
 
 if __name__ == "__main__":
-    fill("README.md", numbers=make_numbers, peers=make_peers, files=make_files, speed=make_speed)
+    fill("README.md", numbers=make_numbers, peers=make_peers, deltas=make_deltas)
     fill("bench/README.md", summary=make_summary)
     shutil.copy(build("ratio-speed.svg"), os.path.join(ROOT, "bench"))

@@ -162,9 +162,16 @@ static void run_block(const lmc__kernels *k, size_t block)
         memset(&streaming, 0, sizeof streaming);
         memset(ticks, 0, sizeof ticks);
         if (way == ENCODE) {
-            TIMED(TOTAL, status = lmc__encode_block(k, job.enc, job.cap, &encoded, job.src + at,
-                                                    size, base, job.dtype, 1, LMC_LEVEL_DEFAULT, 0,
-                                                    job.ws, job.ws_size, NULL, NULL))
+            lmc__job encoding;
+            memset(&encoding, 0, sizeof encoding);
+            encoding.src = job.src + at;
+            encoding.src_size = size;
+            encoding.base = base;
+            encoding.dst = job.enc;
+            encoding.dst_size = job.cap;
+            encoding.dtype = job.dtype;
+            TIMED(TOTAL, status = lmc__encode_block(k, &encoding, job.ws, job.ws_size))
+            encoded = encoding.dst_size;
         } else {
             if (lmc__read_block_info(real, job.enc, encoded, 0, &info) != LMC_OK)
                 fail("a block's header cannot be read", "");

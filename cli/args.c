@@ -1,22 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "help.h"
 #include "input/base.h"
-#include "option_table.h"
 #include "sys/memory.h"
 #include "sys/names.h"
 #include "sys/report.h"
-#include "verb/restore_parts.h"
+#include "verb/restore.h"
 
 /* While the command of lmc series is not known yet, the verb is its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
+
+/* The verb of that word, the first of those of lmc series; N_VERBS: there is none. */
+static enum verb verb_of_word(const char *word)
+{
+    int verb = VERB_CAT;
+    while (verb <= VERB_SERIES_ADD && strcmp(word, verbs[verb].word) != 0) verb++;
+    return verb <= VERB_SERIES_ADD ? (enum verb)verb : N_VERBS;
+}
+
+int is_verb(const char *name) { return verb_of_word(name) < N_VERBS; }
 
 static const char *name_option(const struct option *o, char text[32])
 {
@@ -25,36 +27,33 @@ static const char *name_option(const struct option *o, char text[32])
     return text;
 }
 
-/* "--json is for -l, 'lmc diff', 'lmc stats' and 'lmc salvage'"; of an option that many verbs take,
- * who does not. */
+/* A wrong call of lmc series: how it is called. */
+static void say_series_usage(const struct arguments *a)
+{
+    say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
+}
+
+/* "--json is for -l, 'lmc diff' and 'lmc stats'"; if many take it: "-r is not for 'lmc diff'" */
 static int fail_option(const struct arguments *a, const struct option *o)
 {
-    char text[512], name[32];
-    size_t size, n = 0, left;
-    unsigned takers = o->verbs & PLAIN;
+    char list[512] = "", name[32];
+    size_t size = 0, left = (o->verbs & SERIES) != 0;
+    const unsigned takers = (o->verbs & PLAIN) | (left ? V(SERIES_ADD) : 0);
     name_option(o, name);
     if (is_series(a)) {
-        say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
-        snprintf(text, sizeof text, "'lmc series DIR %s' does not take %s", verbs[a->verb].command,
-                 name);
-        return fail_usage(a, "%s", text);
+        say_series_usage(a);
+        return fail_usage(a, "'lmc series DIR %s' does not take %s", verbs[a->verb].command, name);
     }
-    for (unsigned verb = 0; verb < N_VERBS; verb++) n += takers >> verb & 1;
-    if (n > 4) {
-        snprintf(text, sizeof text, "%s is not for %s", name, verbs[a->verb].said);
-        return fail_usage(a, "%s", text);
-    }
-    if (o->verbs & SERIES) n++;
-    left = n;
-    size = (size_t)snprintf(text, sizeof text, "%s is for ", name);
+    for (unsigned verb = 0; verb < VERB_SERIES_ADD; verb++) left += takers >> verb & 1;
+    if (left > 4 + ((o->verbs & SERIES) != 0))
+        return fail_usage(a, "%s is not for %s", name, verbs[a->verb].said);
     for (unsigned verb = 0; verb <= VERB_SERIES_ADD; verb++)
-        if (verb < VERB_SERIES_ADD ? takers >> verb & 1 : (o->verbs & SERIES) != 0) {
-            const char *link = left == n ? "" : left == 1 ? " and " : ", ";
-            size += (size_t)snprintf(text + size, sizeof text - size, "%s%s", link,
-                                     verb < VERB_SERIES_ADD ? verbs[verb].said : "'lmc series'");
-            left--;
-        }
-    return fail_usage(a, "%s", text);
+        if (takers >> verb & 1)
+            size += (size_t)snprintf(list + size, sizeof list - size, "%s%s", verbs[verb].said,
+                                     --left == 0 ? ""
+                                     : left == 1 ? " and "
+                                                 : ", ");
+    return fail_usage(a, "%s is for %s", name, list);
 }
 
 /* -- reading -- */
@@ -66,8 +65,7 @@ struct reading {
     int verb_at;      /* where the word of the verb stands; 0: nowhere */
     const char *word; /* the first name, if that is no verb; or NULL */
     int is_wrong;     /* it can be no file: it comes first, or more comes behind it */
-    int has_mode;     /* the verb was asked for, by a word or by an option */
-    const char *mode; /* as it was written */
+    const char *mode; /* how the verb was asked for, as it was written; NULL: it was not */
     uint64_t given;   /* a bit for each of the options */
 };
 
@@ -86,22 +84,17 @@ static const char *take_value(struct reading *r, const char *rest)
 /* -z, -d, -t, -l: one of them, and not beside a verb. */
 static int take_mode(struct reading *r, const struct option *o)
 {
-    char name[32], text[256];
+    static const char *const modes[] = {"-z", "-d", "-t", "-l"}; /* as enum verb begins */
+    char name[32];
     if (verbs[r->a->verb].word)
         return fail_usage(
             r->a, "'lmc %s' excludes -z, -d, -t and -l; for a file of that name put ./ before it",
             verbs[r->a->verb].word);
-    if (r->has_mode && r->a->verb != (enum verb)o->value) {
-        snprintf(text, sizeof text, "%s and %s exclude each other: do one after the other", r->mode,
-                 name_option(o, name));
-        return fail_usage(r->a, "%s", text);
-    }
+    if (r->mode && r->a->verb != (enum verb)o->value)
+        return fail_usage(r->a, "%s and %s exclude each other: do one after the other", r->mode,
+                          name_option(o, name));
     r->a->verb = (enum verb)o->value;
-    r->has_mode = 1;
-    r->mode = o->value == VERB_COMPRESS  ? "-z"
-              : o->value == VERB_RESTORE ? "-d"
-              : o->value == VERB_TEST    ? "-t"
-                                         : "-l";
+    r->mode = modes[o->value];
     return CODE_OK;
 }
 
@@ -109,16 +102,14 @@ static int take_mode(struct reading *r, const struct option *o)
 static int take_option(struct reading *r, const struct option *o, const char *rest)
 {
     struct arguments *a = r->a;
-    char *at = (char *)a + o->at, name[32], text[128];
+    char *at = (char *)a + o->at, name[32];
     const char *value = NULL;
     r->given |= (uint64_t)1 << (o - options);
     if (has_value(o)) {
         value = take_value(r, rest);
-        if (!value || (!*value && o->kind != ANY)) {
-            snprintf(text, sizeof text, "%s wants %s", name_option(o, name),
-                     o->wants ? o->wants : "a value: a number");
-            return fail_usage(a, "%s", text);
-        }
+        if (!value || (!*value && o->kind != ANY))
+            return fail_usage(a, "%s wants %s", name_option(o, name),
+                              o->wants ? o->wants : "a value: a number");
     }
     switch (o->kind) {
     case MODE: return take_mode(r, o);
@@ -126,8 +117,7 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     case ACT: return o->take(a, NULL);
     case COUNT:
         if (parse_count((uint64_t *)(void *)at, value, (uint64_t)o->value)) return CODE_OK;
-        return fail_usage(
-            a, o->value ? "'%s' is no number from 1 up" : "'%s' is no number of seconds", value);
+        return fail_usage(a, "'%s' is no number %s", value, o->value ? "from 1 up" : "of seconds");
     case TEXT:
     case ANY: break;
     }
@@ -140,6 +130,26 @@ static int take_option(struct reading *r, const struct option *o, const char *re
 static int is_visible(const struct option *o, const struct arguments *a)
 {
     return is_series(a) || (o->verbs & PLAIN);
+}
+
+/* NULL: there is none. */
+static const struct option *find_letter(const struct arguments *a, char letter)
+{
+    const struct option *o = options;
+    while (o < options + n_options && (o->letter != letter || !is_visible(o, a))) o++;
+    return o < options + n_options ? o : NULL;
+}
+
+/* word: perhaps with a value behind '='. NULL: there is none. */
+static const struct option *find_long(const struct arguments *a, const char *word)
+{
+    for (const struct option *o = options; o < options + n_options; o++) {
+        const size_t size = strlen(o->name);
+        if (strncmp(word, o->name, size) == 0 && is_visible(o, a) &&
+            (word[size] == 0 || (has_value(o) && word[size] == '=')))
+            return o;
+    }
+    return NULL;
 }
 
 /* Whether one letter more, less or other, or two exchanged, makes one word of the other. */
@@ -189,17 +199,14 @@ static const char *find_meant(const struct arguments *a, const char *word)
 /* name: with its dashes, and without a value */
 static int fail_unknown(const struct arguments *a, const char *name)
 {
-    char wanted[80], text[256];
+    char wanted[80];
     const char *meant = name[1] == '-' ? find_meant(a, name + 2) : NULL;
     snprintf(wanted, sizeof wanted, " %.70s ", name);
     for (size_t i = 0; i < sizeof habits / sizeof *habits; i++)
-        if (strstr(habits[i].names, wanted)) {
-            snprintf(text, sizeof text, "there is no option '%s'; %s", name, habits[i].says);
-            return fail_usage(a, "%s", text);
-        }
-    snprintf(text, sizeof text, "there is no option '%.100s'%s%s%s", name,
-             meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
-    return fail_usage(a, "%s", text);
+        if (strstr(habits[i].names, wanted))
+            return fail_usage(a, "there is no option '%s'; %s", name, habits[i].says);
+    return fail_usage(a, "there is no option '%.100s'%s%s%s", name,
+                      meant ? "; did you mean '--" : "", meant ? meant : "", meant ? "'?" : "");
 }
 
 /* "-dcf", "-T4", "-oOUT", "-o OUT". */
@@ -207,16 +214,13 @@ static int read_letters(struct reading *r, const char *letters)
 {
     int code = CODE_OK;
     for (; *letters && code == CODE_OK && !r->a->is_done; letters++) {
-        const struct option *o = options;
+        const struct option *o = find_letter(r->a, *letters);
+        const char name[] = {'-', *letters, 0};
         if (*letters >= '0' && *letters <= '9')
             return fail_usage(r->a,
                               "there are no levels such as '-%s', but --fast, --max and --archive",
                               letters);
-        while (o < options + n_options && (o->letter != *letters || !is_visible(o, r->a))) o++;
-        if (o == options + n_options) {
-            const char name[] = {'-', *letters, 0};
-            return fail_unknown(r->a, name);
-        }
+        if (!o) return fail_unknown(r->a, name);
         if (has_value(o)) return take_option(r, o, letters[1] ? letters + 1 : NULL);
         code = take_option(r, o, NULL);
     }
@@ -226,14 +230,11 @@ static int read_letters(struct reading *r, const char *letters)
 /* What comes after "--": "force", "output=OUT", "output" before OUT. */
 static int read_word(struct reading *r, const char *word)
 {
+    const struct option *o = find_long(r->a, word);
+    const size_t size = o ? strlen(o->name) : 0;
     char *name;
     int code;
-    for (const struct option *o = options; o < options + n_options; o++) {
-        size_t size = strlen(o->name);
-        if (strncmp(word, o->name, size) == 0 && is_visible(o, r->a) &&
-            (word[size] == 0 || (has_value(o) && word[size] == '=')))
-            return take_option(r, o, word[size] ? word + size + 1 : NULL);
-    }
+    if (o) return take_option(r, o, word[size] ? word + size + 1 : NULL);
     name = copy_string(word - 2, strcspn(word, "=") + 2);
     code = fail_unknown(r->a, name);
     free(name);
@@ -259,7 +260,7 @@ static int find_command(struct arguments *a)
 {
     if (a->n_names < 2) {
         say(NULL, "usage: lmc series DIR VERB ...");
-        return fail_usage(a, "wrong number of arguments%s", "");
+        return fail_usage(a, "wrong number of arguments");
     }
     for (a->verb = VERB_SERIES_ADD; strcmp(a->names[1], verbs[a->verb].command) != 0;) {
         a->verb = (enum verb)(a->verb + 1);
@@ -280,17 +281,16 @@ static int find_command(struct arguments *a)
 
 static int check_number(const struct arguments *a)
 {
-    char text[256];
-    int is_wrong = a->n_names < verbs[a->verb].least || a->n_names > verbs[a->verb].most;
+    const struct verb_row *v = &verbs[a->verb];
+    const int is_wrong = a->n_names < v->least || a->n_names > v->most;
     if (is_series(a) && is_wrong) {
-        say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
-        return fail_usage(a, "wrong number of arguments%s", "");
+        say_series_usage(a);
+        return fail_usage(a, "wrong number of arguments");
     }
-    is_wrong |= a->verb == VERB_FOLD && a->bases.n == 0;
-    is_wrong |= a->verb == VERB_REBASE && !a->onto;
-    if (!is_wrong) return CODE_OK;
-    snprintf(text, sizeof text, "usage: lmc %s %s", verbs[a->verb].word, verbs[a->verb].usage);
-    return fail_usage(a, "%s", text);
+    if (!is_wrong && !(a->verb == VERB_FOLD && a->bases.n == 0) &&
+        !(a->verb == VERB_REBASE && !a->onto))
+        return CODE_OK;
+    return fail_usage(a, "usage: lmc %s %s", v->word, v->usage);
 }
 
 /* Of lmc -d, what stands behind the first name: other snapshots, or what is wanted of the first. */
@@ -303,12 +303,11 @@ static int find_parts(struct arguments *a)
         a->n_parts += !is_snapshot;
     }
     if (a->n_parts && n_snapshots > 1)
-        return fail_usage(a, "%s", "name one snapshot, and behind it what is wanted of it");
+        return fail_usage(a, "name one snapshot, and behind it what is wanted of it");
     if (a->verb == VERB_RESTORE && !a->n_parts && !a->bases.n && a->common.links == LINKS_FOLLOW)
-        return fail_usage(a, "%s",
-                          "--dereference is for compressing, and for 'lmc -d DIR.lmc PATH...'");
+        return fail_usage(a, "--dereference is for compressing, and for 'lmc -d DIR.lmc PATH...'");
     if (a->n_parts && (a->remove_source || a->recursive))
-        return fail_usage(a, "%s", "--rm and -r are for whole snapshots, not for parts of one");
+        return fail_usage(a, "--rm and -r are for whole snapshots, not for parts of one");
     return CODE_OK;
 }
 
@@ -318,23 +317,20 @@ static int check_output_options(const struct arguments *a)
     const char *output = a->common.output;
     int to_stdout = a->common.to_stdout;
     if (a->verb == VERB_SALVAGE && output && is_dash(output))
-        return fail_usage(a, "'lmc salvage' wants a directory for its output%s", "");
+        return fail_usage(a, "'lmc salvage' wants a directory for its output");
     if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
         return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
                           verbs[a->verb].word);
     if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST &&
         !names_directory(&a->common))
         return fail_usage(
-            a,
-            "-o takes one output, and there are several inputs; for a directory that they go "
-            "into, end it with a slash%s",
-            "");
-    if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other%s", "");
+            a, "-o takes one output, and there are several inputs; for a directory that they go "
+               "into, end it with a slash");
+    if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other");
     if (output && to_stdout && !is_dash(output))
-        return fail_usage(a, "-o and -c exclude each other%s", "");
+        return fail_usage(a, "-o and -c exclude each other");
     if (a->verb == VERB_COMPRESS && to_stdout && (a->n_names > 1 || a->recursive))
-        return fail_usage(
-            a, "-c compresses one input: two snapshots in a row cannot be read back%s", "");
+        return fail_usage(a, "-c compresses one input: two snapshots in a row cannot be read back");
     return CODE_OK;
 }
 
@@ -346,43 +342,36 @@ static int check_combinations(const struct arguments *a)
     int has_dash = 0;
     for (int i = 0; i < a->n_names; i++) has_dash |= is_dash(a->names[i]);
     if (a->verb == VERB_CAT && a->n_names > 2 && !a->safetensors)
-        return fail_usage(a, "%s",
-                          "several tensors go into a file of their own: use --safetensors");
+        return fail_usage(a, "several tensors go into a file of their own: use --safetensors");
     if (a->npy && a->safetensors)
-        return fail_usage(a, "%s", "--npy and --safetensors exclude each other");
+        return fail_usage(a, "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))
         return fail_usage(a, "'lmc %s' wants files, not standard input", verbs[a->verb].word);
     if (o->opaque && o->dtype != LMC_AUTO)
-        return fail_usage(a, "--opaque and --dtype exclude each other%s", "");
+        return fail_usage(a, "--opaque and --dtype exclude each other");
     if ((o->opaque || o->dtype != LMC_AUTO) && !(LOOKERS >> a->verb & 1) && a->bases.n == 0)
-        return fail_usage(a, "--opaque and --dtype are for compressing, and for reading a base%s",
-                          "");
+        return fail_usage(a, "--opaque and --dtype are for compressing, and for reading a base");
     if (!a->remove_source) return CODE_OK;
     if (is_lossy(&a->policy))
-        return fail_usage(a,
-                          "--rm would remove the only exact copy of what is quantised; leave it "
-                          "out, and remove the source yourself%s",
-                          "");
+        return fail_usage(a, "--rm would remove the only exact copy of what is quantised; leave it "
+                             "out, and remove the source yourself");
     if (o->to_stdout || (o->output && is_dash(o->output)))
-        return fail_usage(a, "--rm needs an output file that can be read back%s", "");
+        return fail_usage(a, "--rm needs an output file that can be read back");
     if ((has_dash || a->n_names == 0) && !is_series(a))
-        return fail_usage(a, "--rm cannot remove standard input%s", "");
+        return fail_usage(a, "--rm cannot remove standard input");
     return CODE_OK;
 }
 
-/* A name that no file has, as "$x" is of a variable that is not set. Of tensors one may be empty. A
- * verb among the files of a plain command line, where no file is called so. */
+/* No empty name, as "$x" is if x is not set, but of a tensor; no verb in the place of a file. */
 static int check_names(const struct arguments *a)
 {
     const int n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->n_names;
     int is_empty = is_series(a) && !*a->directory;
     for (int i = 0; i < n_files && i < a->n_names; i++) is_empty |= !*a->names[i];
-    if (is_empty)
-        return fail_usage(a, "%s", "a name is empty: ''; is a variable of the shell not set?");
+    if (is_empty) return fail_usage(a, "a name is empty: ''; is a variable of the shell not set?");
     for (int i = 1; i < a->n_names && a->verb <= VERB_LIST; i++)
-        for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
-            if (strcmp(a->names[i], verbs[verb].word) == 0 && access(a->names[i], F_OK) != 0)
-                return fail_usage(a, "'%s' is a command: it comes before the files", a->names[i]);
+        if (is_verb(a->names[i]) && access(a->names[i], F_OK) != 0)
+            return fail_usage(a, "'%s' is a command: it comes before the files", a->names[i]);
     return CODE_OK;
 }
 
@@ -399,42 +388,31 @@ static int check_arguments(struct arguments *a, uint64_t given)
     return code == CODE_OK ? check_combinations(a) : code;
 }
 
-/* -- all of it -- */
-
 /* -- the verb -- */
 
 /* Other words for what options ask for. */
 static const struct {
-    const char *word, *topic;
-    int verb;
+    const char *word;
+    enum verb verb;
 } aliases[] = {
-    {"compress", "compress", VERB_COMPRESS},
-    {"decompress", "restore", VERB_RESTORE},
-    {"restore", "restore", VERB_RESTORE},
-    {"extract", "restore", VERB_RESTORE},
-    {"test", "test", VERB_TEST},
-    {"list", "list", VERB_LIST},
-    {"ls", "list", VERB_LIST},
-    {"info", "list", VERB_LIST},
+    {"compress", VERB_COMPRESS}, {"decompress", VERB_RESTORE}, {"restore", VERB_RESTORE},
+    {"extract", VERB_RESTORE},   {"test", VERB_TEST},          {"list", VERB_LIST},
+    {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The argument behind the one at `at` that is no value of an option: the options before the verb
- * are read here as those of a plain verb. */
+/* The argument behind the one at `at` that is no value of an option; the verb is not known yet. */
 static int next_argument(const struct reading *r, int at)
 {
     const char *text = r->argv[at];
-    const struct option *o = options;
+    const struct option *o;
     if (text[0] != '-' || text[1] == 0) return at + 1;
     if (text[1] == '-') {
-        for (; o < options + n_options; o++)
-            if (*o->name && strcmp(text + 2, o->name) == 0 && (o->verbs & PLAIN))
-                return at + 1 + has_value(o);
-        return at + 1;
+        o = find_long(r->a, text + 2);
+        return at + 1 + (o && has_value(o) && text[2 + strlen(o->name)] == 0);
     }
     for (text++; *text; text++) {
-        for (o = options; o < options + n_options && (o->letter != *text || !(o->verbs & PLAIN));)
-            o++;
-        if (o < options + n_options && has_value(o)) return at + (text[1] ? 1 : 2);
+        o = find_letter(r->a, *text);
+        if (o && has_value(o)) return at + (text[1] ? 1 : 2);
     }
     return at + 1;
 }
@@ -453,7 +431,6 @@ static int find_first_name(const struct reading *r)
  * compressed. One behind options, and alone, is a file that is not there: "lmc -d model". */
 static int check_word(const struct reading *r)
 {
-    char text[256];
     const char *const word = r->word, *near = NULL, *series = "";
     const size_t n = strlen(word);
     if (strcmp(word, "x") == 0 && access(word, F_OK) != 0)
@@ -471,19 +448,8 @@ static int check_word(const struct reading *r)
             series = "lmc series DIR ";
         }
     if (!near && !r->is_wrong) return CODE_OK;
-    snprintf(text, sizeof text, "'%s' is neither a command nor a file%s%s%s%s", word,
-             near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
-    return fail_usage(r->a, "%s", text);
-}
-
-/* A word that is a command, and a file that is called so. */
-static int fail_both(const struct reading *r, const char *word)
-{
-    char text[256];
-    snprintf(text, sizeof text,
-             "'%s' is a command, and there is a file of that name; for the file write ./%s", word,
-             word);
-    return fail_usage(r->a, "%s", text);
+    return fail_usage(r->a, "'%s' is neither a command nor a file%s%s%s%s", word,
+                      near ? "; did you mean '" : "", series, near ? near : "", near ? "'?" : "");
 }
 
 /* Looks for the verb: the first argument that is no option. */
@@ -492,23 +458,23 @@ static int find_verb(struct reading *r)
     struct arguments *a = r->a;
     const int at = find_first_name(r);
     const char *word = at ? r->argv[at] : "";
-    int verb = VERB_CAT;
     if (!at) return CODE_OK;
-    while (verb <= VERB_SERIES_ADD && strcmp(word, verbs[verb].word) != 0) verb++;
-    if (verb <= VERB_SERIES_ADD) {
-        a->verb = (enum verb)verb;
+    if (is_verb(word)) {
+        a->verb = verb_of_word(word);
         r->verb_at = at;
         return CODE_OK;
     }
     for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
         if (strcmp(word, aliases[i].word) == 0) {
             if (next_argument(r, at) >= r->argc && access(word, F_OK) == 0)
-                return fail_both(r, word);
-            a->verb = (enum verb)aliases[i].verb;
+                return fail_usage(a,
+                                  "'%s' is a command, and there is a file of that name; for the "
+                                  "file write ./%s",
+                                  word, word);
+            a->verb = aliases[i].verb;
             r->verb_at = at;
-            r->has_mode = 1;
             r->mode = aliases[i].word;
-            a->topic = aliases[i].topic;
+            a->has_word = 1;
             return CODE_OK;
         }
     r->word = word;
@@ -540,12 +506,23 @@ static int is_help(const char *word)
     return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0;
 }
 
+/* word: a topic, a verb, or another word for one */
+static int help_on(const char *word)
+{
+    if (is_verb(word)) word = verbs[verb_of_word(word)].topic;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(word, aliases[i].word) == 0 && aliases[i].verb != VERB_COMPRESS)
+            word = verbs[aliases[i].verb].topic;
+    return print_help(
+        is_help(word) || strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? "" : word);
+}
+
 /* "lmc help TOPIC" and "lmc version", with options before it or without. 1: it was that. */
 static int answer(const struct reading *r, int *code)
 {
     const int at = find_first_name(r);
     const char *word = at ? r->argv[at] : "";
-    if (strcmp(word, "help") == 0) *code = print_help(at + 1 < r->argc ? r->argv[at + 1] : "");
+    if (strcmp(word, "help") == 0) *code = help_on(at + 1 < r->argc ? r->argv[at + 1] : "");
     else if (strcmp(word, "version") != 0) return 0;
     else if (at + 2 == r->argc && is_help(r->argv[at + 1])) *code = print_help("");
     else if (at + 1 == r->argc) *code = print_version();
@@ -553,13 +530,6 @@ static int answer(const struct reading *r, int *code)
         *code = fail(CODE_USAGE, NULL,
                      "'lmc version' takes no files; to compress one of that name, write ./version");
     return 1;
-}
-
-int is_verb(const char *name)
-{
-    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
-        if (strcmp(name, verbs[verb].word) == 0) return 1;
-    return 0;
 }
 
 int read_arguments(struct arguments *a, int argc, char **argv)

@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "help.h"
-
-#include <stdio.h>
-#include <string.h>
+#include "args.h"
 
 #include "sys/report.h"
 
@@ -484,9 +481,8 @@ static const struct topic topics[] = {
              "\n"
              "Prints the file field by field, from front to back: offset, bytes, name and\n"
              "value; the names are those of the specification. It needs no base. Payloads of\n"
-             "blocks (natural planes one by one), and more than 1024 bytes in a row, are only\n"
-             "counted: what else is in a payload, its lists, trees and masks,\n"
-             "spec/lmc_decode.py decodes step by step.\n"
+             "blocks, and more than 1024 bytes in a row, are only counted: what is in a\n"
+             "payload, its lists, trees and masks, spec/lmc_decode.py decodes step by step.\n"
              "\n"
              "A line with !! says what is wrong at that offset, or what is of a newer version;\n"
              "it goes on as far as it can tell what comes. It checks the CRCs of headers,\n"
@@ -528,18 +524,8 @@ static const struct topic topics[] = {
              "error there is no output file.\n"},
 };
 
-/* words of the command line that stand in the topic of others */
-static const struct topic aliases[] = {
-    {"fold", "chains"},     {"rebase", "chains"}, {"verify", "chains"},
-    {"ls", "list"},         {"info", "list"},     {"decompress", "restore"},
-    {"extract", "restore"}, {"version", ""},      {"help", ""},
-    {"--help", ""},         {"-h", ""},
-};
-
 int print_help(const char *name)
 {
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(aliases[i].name, name) == 0) name = aliases[i].text;
     for (size_t i = 0; i < sizeof topics / sizeof *topics; i++)
         if (strcmp(topics[i].name, name) == 0) {
             fputs(topics[i].text, stdout);

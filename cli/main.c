@@ -1,38 +1,17 @@
 /* main.c - the command lmc: compresses files and checkpoints, with zstd's habits
  * SPDX-License-Identifier: MIT
  *
- * The rooms, from the bottom up; a file includes only its own room and those below it:
- *
- *   sys/     the system: messages, memory, descriptors, outputs
- *   format/  bytes and texts in memory: containers of tensors, JSON, hexadecimal digits
- *   input/   what is read: files and pipes, snapshots, bases
- *   choose/  what becomes of each tensor: rules, twins, quantizers
- *   job/     what several verbs do: write a snapshot, restore one, measure a difference
- *   verb/    a file for each verb, or several with its name in front; only series uses others
- *
- * This file goes through the arguments that args.c has read.
- *
- * What belongs to the process and not to a verb is behind functions of sys/: the line on the
- * terminal (report.c), the progress (progress.c), the temporary name (temporary.c), the umask
- * (attributes.c), what runs when memory is out (memory.c). There is no other state outside of the
- * stack and the heap.
+ * The state of the process, outside of the stack and the heap, is in sys/: the line on the terminal
+ * (report.c), the progress (progress.c), temporary names (temporary.c), the umask (attributes.c),
+ * what runs when memory is out (memory.c).
  */
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "choose/policy.h"
 #include "format/json.h"
-#include "help.h"
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
@@ -53,7 +32,6 @@
 #include "verb/salvage.h"
 #include "verb/series.h"
 #include "verb/stats.h"
-#include "verb/test.h"
 #include "verb/verify.h"
 
 /* -- files -- */
@@ -69,11 +47,10 @@ static int compress_path(const char *path, int is_named, int is_directory,
 static int process_file(const char *path, int is_named, const struct arguments *a)
 {
     const struct restore_options to_restore = {a->common, a->remove_source};
-    const struct list_options to_list = {a->common, a->json};
     switch (a->verb) {
     case VERB_RESTORE: return restore_file(path, &to_restore);
     case VERB_TEST: return test_file(path, &a->common);
-    case VERB_LIST: return list_file(path, &to_list);
+    case VERB_LIST: return list_file(path, a->json, &a->common);
     default: return compress_path(path, is_named, 0, a);
     }
 }
@@ -111,8 +88,7 @@ static int compare_operands(const void *a, const void *b)
     return order ? order : x < y ? -1 : x > y;
 }
 
-/* What is named twice is removed once: the second time it would be missing. Leaves how many names
- * are to be gone through, in their order. */
+/* What is named twice is removed once. Returns how many names are left, in their order. */
 static int drop_repeated(char **names, int n)
 {
     char ***sorted = (char ***)resize(NULL, (size_t)n + 1, sizeof *sorted);
@@ -129,8 +105,7 @@ static int drop_repeated(char **names, int n)
     return kept;
 }
 
-/* With --rm an input that is missing stops all: what was meant may be something else, such as a
- * verb that does not come first, and then nothing may go. */
+/* With --rm a missing input stops all: it may be a verb that does not come first. */
 static int check_inputs(const struct arguments *a)
 {
     struct stat st;
@@ -199,10 +174,8 @@ static int run_series(const struct arguments *a)
 static int run_verb(const struct arguments *a)
 {
     const struct cat_options to_cat = {a->common, a->npy, a->f32, a->safetensors, a->file};
-    const struct diff_options to_diff = {a->common, a->coding.level, a->json};
     const struct stats_options to_count = {a->common, a->coding.level, a->json};
     const struct recode_options to_recode = {a->common, a->coding};
-    const struct apply_options to_apply = {a->common, a->trust_base};
     const struct salvage_options to_salvage = {a->common, a->json};
     const char *output = file_of_output(&a->common);
     char **names = a->names;
@@ -213,14 +186,14 @@ static int run_verb(const struct arguments *a)
     case VERB_TEST:
     case VERB_LIST: return process_files(a);
     case VERB_CAT: return cat_tensors(names[0], names + 1, n - 1, &to_cat);
-    case VERB_DIFF: return diff_snapshots(names[0], names[1], &to_diff);
+    case VERB_DIFF: return diff_snapshots(names, a->coding.level, a->json, &a->common);
     case VERB_STATS: return show_stats(names, n, &to_count);
     case VERB_FOLD: return fold_deltas(names, n, output, &to_recode);
     case VERB_REBASE: return rebase_snapshot(names[0], a->onto, output, &to_recode);
     case VERB_VERIFY: return verify_files(names, n, &a->common);
-    case VERB_APPLY: return apply_deltas(names, n, &to_apply);
+    case VERB_APPLY: return apply_deltas(names, n, a->trust_base, &a->common);
     case VERB_SALVAGE: return salvage_file(names[0], &to_salvage);
-    case VERB_DUMP: return dump_file(names[0], &a->common);
+    case VERB_DUMP: return dump_file(names[0]);
     default: return run_series(a);
     }
 }

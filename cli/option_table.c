@@ -1,15 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "option_table.h"
+#include "args.h"
 
 #include <ctype.h>
-#include <errno.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 
-#include "help.h"
 #include "input/base.h"
 #include "sys/memory.h"
 #include "sys/names.h"
@@ -19,43 +13,43 @@
 
 const struct verb_row verbs[N_VERBS] = {
     {NULL, NULL, "compressing", "FILE...", 0, INT_MAX, ""},
-    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, INT_MAX, " restore"},
-    {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, " test"},
-    {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, " list"},
-    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, INT_MAX, " cat"},
-    {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, " diff"},
-    {"stats", NULL, "'lmc stats'", "SNAPSHOT...", 1, INT_MAX, " stats"},
+    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, INT_MAX, "restore"},
+    {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, "test"},
+    {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, "list"},
+    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, INT_MAX, "cat"},
+    {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, "diff"},
+    {"stats", NULL, "'lmc stats'", "SNAPSHOT...", 1, INT_MAX, "stats"},
     {"fold", NULL, "'lmc fold'", "--base BASE [--base LINK]... DELTA... -o OUT", 1, INT_MAX,
-     " chains"},
+     "chains"},
     {"rebase", NULL, "'lmc rebase'", "[--base LINK]... --onto NEW|none FILE.lmc -o OUT", 1, 1,
-     " chains"},
-    {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, INT_MAX, " chains"},
-    {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, INT_MAX, " apply"},
-    {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, " salvage"},
-    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, " dump"},
-    {"series", "add", "", "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1,
-     " series"},
-    {"series", "list", "", "[--json]", 0, 0, " series"},
-    {"series", "restore", "", "[-o OUT] [-f] NAME", 1, 1, " series"},
+     "chains"},
+    {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, INT_MAX, "chains"},
+    {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, INT_MAX, "apply"},
+    {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, "salvage"},
+    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, "dump"},
+    {"series", "add", "'lmc series'",
+     "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1, "series"},
+    {"series", "list", "", "[--json]", 0, 0, "series"},
+    {"series", "restore", "", "[-o OUT] [-f] NAME", 1, 1, "series"},
     {"series", "cat", "", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", 1, 2,
-     " series"},
+     "series"},
     {"series", "prune", "",
      "[--dry-run] [-f] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", 0, INT_MAX,
-     " series"},
-    {"series", "keep", "", "NAME...", 1, INT_MAX, " series"},
-    {"series", "gc", "", "[--dry-run]", 0, 0, " series"},
-    {"series", "verify", "", "[NAME...]", 0, INT_MAX, " series"},
+     "series"},
+    {"series", "keep", "", "NAME...", 1, INT_MAX, "series"},
+    {"series", "gc", "", "[--dry-run]", 0, 0, "series"},
+    {"series", "verify", "", "[NAME...]", 0, INT_MAX, "series"},
     {"series", "watch", "",
      "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] "
      "SOURCE_DIR",
-     1, 1, " series"},
-    {"series", "rebuild", "", "[--every N]", 0, 0, " series"},
+     1, 1, "series"},
+    {"series", "rebuild", "", "[--every N]", 0, 0, "series"},
 };
 
-int fail_usage(const struct arguments *a, const char *format, const char *what)
+int refer_to_help(const struct arguments *a)
 {
-    say(NULL, format, what);
-    fprintf(stderr, "See 'lmc help%s'.\n", verbs[a->verb].topic);
+    const char *topic = verbs[a->verb].topic;
+    fprintf(stderr, "See 'lmc help%s%s'.\n", *topic ? " " : "", topic);
     return CODE_USAGE;
 }
 
@@ -79,56 +73,30 @@ static int take_threads(struct arguments *a, const char *text)
 }
 
 /* Names of NumPy and PyTorch beside those of safetensors. */
-static const char *const dtype_names[][2] = {
-    {"bool_", "BOOL"},
-    {"uint8", "U8"},
-    {"byte", "U8"},
-    {"int8", "I8"},
-    {"int16", "I16"},
-    {"short", "I16"},
-    {"uint16", "U16"},
-    {"int32", "I32"},
-    {"int", "I32"},
-    {"uint32", "U32"},
-    {"int64", "I64"},
-    {"long", "I64"},
-    {"uint64", "U64"},
-    {"float16", "F16"},
-    {"half", "F16"},
-    {"fp16", "F16"},
-    {"bfloat16", "BF16"},
-    {"float32", "F32"},
-    {"float", "F32"},
-    {"fp32", "F32"},
-    {"single", "F32"},
-    {"float64", "F64"},
-    {"double", "F64"},
-    {"fp64", "F64"},
-    {"complex64", "C64"},
-    {"cfloat", "C64"},
-    {"float8_e4m3fn", "F8_E4M3"},
-    {"float8_e5m2", "F8_E5M2"},
-    {"float8_e4m3fnuz", "F8_E4M3FNUZ"},
-    {"float8_e5m2fnuz", "F8_E5M2FNUZ"},
-    {"float8_e8m0fnu", "F8_E8M0"},
-};
+static const char dtype_names[] =
+    " bool_=BOOL uint8=U8 byte=U8 int8=I8 int16=I16 short=I16 uint16=U16 int32=I32 int=I32 "
+    "uint32=U32 int64=I64 long=I64 uint64=U64 float16=F16 half=F16 fp16=F16 bfloat16=BF16 "
+    "float32=F32 float=F32 fp32=F32 single=F32 float64=F64 double=F64 fp64=F64 complex64=C64 "
+    "cfloat=C64 float8_e4m3fn=F8_E4M3 float8_e5m2=F8_E5M2 float8_e4m3fnuz=F8_E4M3FNUZ "
+    "float8_e5m2fnuz=F8_E5M2FNUZ float8_e8m0fnu=F8_E8M0 ";
 
 /* "bf16", "torch.float32", "np.int8": any case. LMC_AUTO: there is none. */
 static enum lmc_dtype find_dtype(const char *text)
 {
-    char name[33];
+    static const char *const modules[] = {"torch.", "numpy.", "np."};
+    char name[36];
+    const char *found;
     size_t size;
-    for (size_t i = 0; i < 3; i++) {
-        static const char *const modules[] = {"torch.", "numpy.", "np."};
+    for (size_t i = 0; i < 3; i++)
         if (strncmp(text, modules[i], strlen(modules[i])) == 0) text += strlen(modules[i]);
-    }
-    size = strlen(text);
-    if (size >= sizeof name) return LMC_AUTO;
-    for (size_t i = 0; i <= size; i++) name[i] = (char)tolower((unsigned char)text[i]);
-    for (size_t i = 0; i < sizeof dtype_names / sizeof *dtype_names; i++)
-        if (strcmp(name, dtype_names[i][0]) == 0) return lmc_dtype_find(dtype_names[i][1]);
-    for (size_t i = 0; i < size; i++) name[i] = (char)toupper((unsigned char)text[i]);
-    return lmc_dtype_find(name);
+    if (strlen(text) > 32 || strpbrk(text, " =")) return LMC_AUTO;
+    size = (size_t)snprintf(name, sizeof name, " %s=", text);
+    for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
+    found = strstr(dtype_names, name);
+    if (found) snprintf(name, sizeof name, " %.*s=", (int)strcspn(found + size, " "), found + size);
+    name[strlen(name) - 1] = 0;
+    for (char *c = name; *c; c++) *c = (char)toupper((unsigned char)*c);
+    return lmc_dtype_find(name + 1);
 }
 
 static int take_dtype(struct arguments *a, const char *text)
@@ -145,7 +113,7 @@ static int take_dtype(struct arguments *a, const char *text)
 
 static int take_base(struct arguments *a, const char *text)
 {
-    if (is_dash(text)) return fail_usage(a, "--base wants the name of a file or directory%s", "");
+    if (is_dash(text)) return fail_usage(a, "--base wants the name of a file or directory");
     add_base(&a->bases, text);
     return CODE_OK;
 }
@@ -162,7 +130,7 @@ static int take_search(struct arguments *a, const char *text)
 static int take_onto(struct arguments *a, const char *text)
 {
     if (is_dash(text))
-        return fail_usage(a, "--onto wants the name of a file or directory, or 'none'%s", "");
+        return fail_usage(a, "--onto wants the name of a file or directory, or 'none'");
     a->onto = text;
     return CODE_OK;
 }
@@ -180,14 +148,15 @@ static int take_name(struct arguments *a, const char *text)
     a->series.name = text;
     if (!fault) return CODE_OK;
     say(text, "%s", fault);
-    return fail_usage(a, "--name wants another name%s", "");
+    return fail_usage(a, "--name wants another name");
 }
 
 static int take_match(struct arguments *a, const char *text)
 {
     const char *fault = find_pattern_fault(text, strlen(text));
     a->series.match = text;
-    return fault ? fail_usage(a, "--match wants a pattern: %s", fault) : CODE_OK;
+    if (!fault) return CODE_OK;
+    return fail_usage(a, "--match wants a pattern: %s", fault);
 }
 
 static int take_keep(struct arguments *a, const char *text)
@@ -202,28 +171,6 @@ static int take_verbose(struct arguments *a, const char *text)
 {
     (void)text;
     a->common.verbosity = a->common.verbosity < 2 ? 2 : a->common.verbosity + 1;
-    return CODE_OK;
-}
-
-/* As for other tools that have levels, the last one counts. */
-static int take_fast(struct arguments *a, const char *text)
-{
-    (void)text;
-    a->coding.level = LMC_LEVEL_FAST;
-    return CODE_OK;
-}
-
-static int take_max(struct arguments *a, const char *text)
-{
-    (void)text;
-    a->coding.level = LMC_LEVEL_MAX;
-    return CODE_OK;
-}
-
-static int take_archive(struct arguments *a, const char *text)
-{
-    (void)text;
-    a->coding.level = LMC_LEVEL_ARCHIVE;
     return CODE_OK;
 }
 
@@ -245,8 +192,7 @@ static int take_help(struct arguments *a, const char *text)
 {
     (void)text;
     a->is_done = 1;
-    if (a->topic) return print_help(a->topic);
-    return print_help(*verbs[a->verb].topic ? verbs[a->verb].topic + 1 : "");
+    return print_help(a->verb == VERB_COMPRESS && a->has_word ? "compress" : verbs[a->verb].topic);
 }
 
 /* -- the options -- */
@@ -265,8 +211,7 @@ const struct option options[] = {
     {0, "keep-every", COUNT, V(SERIES_PRUNE), AT(series.keep_every), 1, NULL, NULL},
     {0, "dry-run", FLAG, V(SERIES_PRUNE) | V(SERIES_GC), AT(series.dry_run), 1, NULL, NULL},
     {0, "name", TEXT, V(SERIES_ADD), 0, 0, take_name, "a value: a name"},
-    {0, "every", COUNT, V(SERIES_ADD) | V(SERIES_WATCH) | V(SERIES_REBUILD), AT(series.every), 1,
-     NULL, NULL},
+    {0, "every", COUNT, ADDERS | V(SERIES_REBUILD), AT(series.every), 1, NULL, NULL},
     {0, "anchor", FLAG, V(SERIES_ADD), AT(series.anchor), 1, NULL, NULL},
     {0, "verify", FLAG, V(SERIES_ADD), AT(series.verify), 1, NULL, NULL},
     {0, "settle", COUNT, V(SERIES_WATCH), AT(series.settle), 0, NULL, NULL},
@@ -280,36 +225,32 @@ const struct option options[] = {
      AT(common.force), 1, NULL, NULL},
     {'r', "recursive", FLAG, V(COMPRESS) | V(RESTORE) | V(TEST) | V(LIST) | V(CAT), AT(recursive),
      1, NULL, NULL},
-    {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | V(SERIES_ADD) | V(SERIES_WATCH), AT(remove_source),
-     1, NULL, NULL},
+    {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | ADDERS, AT(remove_source), 1, NULL, NULL},
     {'k', "keep", FLAG, ALL, AT(remove_source), 0, NULL, NULL},
 
-    {0, "max-files", COUNT, MAKERS | PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.max_files),
-     1, NULL, "a number of files"},
+    {0, "max-files", COUNT, MAKERS | PLAIN | ADDERS, AT(common.max_files), 1, NULL,
+     "a number of files"},
     {0, "max-depth", COUNT, MAKERS, AT(common.max_depth), 1, NULL, "a number of levels"},
 
-    {0, "base", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
-    {0, "patch-from", TEXT, PLAIN & ~V(APPLY), 0, 0, take_base, "the name of a file or directory"},
-    {0, "search", TEXT, PLAIN & ~V(APPLY), 0, 0, take_search, "a directory of snapshots"},
-    {0, "no-search", FLAG, PLAIN & ~V(APPLY), AT(bases.is_closed), 1, NULL, NULL},
+    {0, "base", TEXT, BASED, 0, 0, take_base, "the name of a file or directory"},
+    {0, "patch-from", TEXT, BASED, 0, 0, take_base, "the name of a file or directory"},
+    {0, "search", TEXT, BASED, 0, 0, take_search, "a directory of snapshots"},
+    {0, "no-search", FLAG, BASED, AT(bases.is_closed), 1, NULL, NULL},
     {0, "no-base", FLAG, V(TEST) | V(VERIFY), AT(bases.is_off), 1, NULL, NULL},
-    {0, "dereference", FLAG, PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.links),
-     LINKS_FOLLOW, NULL, NULL},
-    {0, "no-dereference", FLAG, PLAIN | V(SERIES_ADD) | V(SERIES_WATCH), AT(common.links),
-     LINKS_KEEP, NULL, NULL},
+    {0, "dereference", FLAG, PLAIN | ADDERS, AT(common.links), LINKS_FOLLOW, NULL, NULL},
+    {0, "no-dereference", FLAG, PLAIN | ADDERS, AT(common.links), LINKS_KEEP, NULL, NULL},
     {0, "trust-base", FLAG, V(APPLY), AT(trust_base), 1, NULL, NULL},
     {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
     {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
     {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
-    {0, "fast", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_fast, NULL},
-    {0, "max", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_max, NULL},
-    {0, "archive", ACT, CODERS | V(DIFF) | V(STATS), 0, 0, take_archive, NULL},
+    /* as for other tools that have levels, the last one counts */
+    {0, "fast", FLAG, LEVELS, AT(coding.level), LMC_LEVEL_FAST, NULL, NULL},
+    {0, "max", FLAG, LEVELS, AT(coding.level), LMC_LEVEL_MAX, NULL, NULL},
+    {0, "archive", FLAG, LEVELS, AT(coding.level), LMC_LEVEL_ARCHIVE, NULL, NULL},
     {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
     {0, "hash", FLAG, CODERS | V(TEST), AT(common.hashes), 1, NULL, NULL},
-    {0, "quant", ANY, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_quant,
-     "a rule, such as '*=bits:8'"},
-    {0, "policy", TEXT, V(COMPRESS) | V(SERIES_ADD) | V(SERIES_WATCH), 0, 0, take_policy,
-     "the name of a file of rules"},
+    {0, "quant", ANY, V(COMPRESS) | ADDERS, 0, 0, take_quant, "a rule, such as '*=bits:8'"},
+    {0, "policy", TEXT, V(COMPRESS) | ADDERS, 0, 0, take_policy, "the name of a file of rules"},
 
     {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(json), 1, NULL,
      NULL},

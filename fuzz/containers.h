@@ -8,8 +8,8 @@
 #if defined(__GNUC__)
 #pragma GCC diagnostic ignored "-Wunused-function"
 #endif
-#include "../cli/format/container.h"
-#include "../cli/format/pickle.h"
+#include "../formats/container.h"
+#include "../formats/pickle.h"
 /* What would take megabytes to reach is reached by kilobytes here. */
 #undef CONTAINER_MAX_HEADER
 #define CONTAINER_MAX_HEADER (100000u + 8)
@@ -18,16 +18,16 @@
 #define MIN_NODES ((uint32_t)1 << 10)
 #define MAX_NODES ((uint32_t)1 << 12)
 #define MIN_BUDGET ((uint64_t)1 << 14)
-#include "../cli/format/container.c"
-#include "../cli/format/container_check.c"
-#include "../cli/format/dcp.c"
-#include "../cli/format/gguf.c"
-#include "../cli/format/npy.c"
-#include "../cli/format/pickle.c"
-#include "../cli/format/safetensors.c"
-#include "../cli/format/torch_save.c"
-#include "../cli/format/torch_views.c"
-#include "../cli/format/zip.c"
+#include "../formats/container.c"
+#include "../formats/container_check.c"
+#include "../formats/dcp.c"
+#include "../formats/gguf.c"
+#include "../formats/npy.c"
+#include "../formats/pickle.c"
+#include "../formats/safetensors.c"
+#include "../formats/torch_save.c"
+#include "../formats/torch_views.c"
+#include "../formats/zip.c"
 
 static enum lmc_status discard(void *user, const void *data, size_t size)
 {

@@ -37,9 +37,8 @@ static void check_arguments(const uint8_t *block, size_t size)
 #define MOST_INPUT ((size_t)1 << 20)
 #define MOST_OUTPUT ((size_t)4 << 20) /* decoded bytes of the largest block there is */
 #define MEDIUM_OUTPUT ((size_t)64 << 10)
-#define USUAL_OUTPUT                                                                               \
-    ((size_t)6 << 10) /* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of  \
-                         any size */
+/* larger ones take long, so few may be: one in 16 of 64 KiB, one in 256 of any size */
+#define USUAL_OUTPUT ((size_t)6 << 10)
 
 static fuzz_guard input_guard, output_guard, again_guard, base_guard, workspace_guard, part_guard;
 

@@ -34,51 +34,41 @@ static FILE *silence;
 #include "../cli/sys/output.c"
 #include "../cli/sys/progress.c"
 #include "../cli/sys/made.c"
-#include "../cli/sys/printable.c"
-#include "../cli/sys/removal.c"
+#include "../formats/printable.c"
 #include "../cli/sys/replace.c"
 #include "../cli/sys/report.c"
 #include "../cli/sys/temporary.c"
 #include "../cli/sys/tree.c"
-#include "../cli/format/container.c"
-#include "../cli/format/container_check.c"
-#include "../cli/format/dcp.c"
-#include "../cli/format/gguf.c"
+#include "../formats/container.c"
+#include "../formats/container_check.c"
+#include "../formats/dcp.c"
+#include "../formats/gguf.c"
 #include "../cli/format/hex.c"
 #include "../cli/format/json.c"
-#include "../cli/format/npy.c"
-#include "../cli/format/pickle.c"
+#include "../formats/npy.c"
+#include "../formats/pickle.c"
 #include "../cli/format/print.c"
-#include "../cli/format/safetensors.c"
+#include "../formats/safetensors.c"
 #include "../cli/format/tensors.c"
-#include "../cli/format/torch_save.c"
-#include "../cli/format/torch_views.c"
-#include "../cli/format/zip.c"
+#include "../formats/torch_save.c"
+#include "../formats/torch_views.c"
+#include "../formats/zip.c"
 #include "../cli/input/archive.c"
 #include "../cli/input/base.c"
 #include "../cli/input/common.c"
 #include "../cli/input/damage.c"
-#include "../cli/input/depths.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
-#include "../cli/input/lost.c"
-#include "../cli/input/metadata_beside.c"
-#include "../cli/input/opened.c"
+#include "../cli/input/source_tree.c"
 #include "../cli/input/places.c"
-#include "../cli/input/replica.c"
 #include "../cli/input/second_look.c"
-#include "../cli/input/side_file.c"
 #include "../cli/input/stand_in.c"
 #include "../cli/input/source.c"
-#include "../cli/input/source_links.c"
 #include "../cli/input/walk.c"
 #include "../cli/choose/policy.c"
 #include "../cli/verb/apply_journal.c"
-#include "../cli/verb/apply_patches.c"
-#include "../cli/verb/apply_place.c"
 #include "../cli/verb/series_chain.c"
 #include "../cli/verb/series_manifest.c"
-#include "../cli/verb/series_open.c"
 
 #include "make.h"
 
@@ -172,11 +162,9 @@ static void run_journal(fuzz_input *in)
     uint64_t p = fuzz_draw(in, 8), seed = p, capacity;
     const int repair = (int)fuzz_bits(&p, 3);
     size_t n_files = 1 + fuzz_bits(&p, 2), n;
-    unsigned char header[JOURNAL_HEADER_SIZE] = {0}, found[JOURNAL_HEADER_SIZE];
-    enum journal_state state = JOURNAL_NONE;
+    unsigned char header[JOURNAL_HEADER_SIZE] = {0};
     struct journal j;
     struct place place;
-    char *name = NULL;
     if (fd < 0) fd = memfd_create("side", 0);
     if (fd < 0 || ftruncate(fd, 0) != 0) abort();
     for (size_t i = 0; i < n_files; i++) {
@@ -205,15 +193,15 @@ static void run_journal(fuzz_input *in)
     j.fd = fd;
     open_place(&place, "root", get_file, &n_files, 0);
     j.target = &place;
-    if (read_journal_header(&j, &state, found, &name) == CODE_OK && state == JOURNAL_OTHER) {
-        FUZZ_CHECK(name && strlen(name) <= JOURNAL_NAME_ROOM);
-        if (recover_journal(&j, found, n_files) == CODE_OK) {
-            FUZZ_CHECK(j.n_handed <= load_number(found + 16, 8) && j.n_recorded == j.n_handed);
+    if (read_journal_header(&j) == CODE_OK && j.state == JOURNAL_OTHER) {
+        FUZZ_CHECK(j.found_name && strlen(j.found_name) <= JOURNAL_NAME_ROOM);
+        if (recover_journal(&j, n_files) == CODE_OK) {
+            FUZZ_CHECK(j.n_handed <= load_number(j.header + 16, 8) && j.n_recorded == j.n_handed);
             FUZZ_CHECK(j.is_recorded == (j.number != 0) && j.pending.size <= MAX_SLOT);
             use_patches(&j, n_files, seed);
         }
     }
-    free(name);
+    free(j.found_name);
     free(j.pending.data);
     free(j.path);
 }
@@ -224,11 +212,7 @@ static const struct series_options no_options;
 
 static int parse_series(struct series *s, const char *text, size_t size)
 {
-    memset(s, 0, sizeof *s);
-    s->directory = "directory";
-    s->manifest_path = copy_string("series.json", 11);
-    s->o = &no_options;
-    s->lock_fd = -1;
+    init_series(s, "directory", &no_options);
     return parse_manifest(s, text, size);
 }
 

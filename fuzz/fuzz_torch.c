@@ -40,6 +40,30 @@ static int read_memory(void *user, uint64_t offset, void *dst, size_t size)
     return 0;
 }
 
+/* The file in a snapshot that lists what was found, and some of it otherwise. */
+static void find_views(struct container *found, const struct view *v, const char *name,
+                       const struct dcp *d)
+{
+    struct container c;
+    lmc_file f;
+    memset(&f, 0, sizeof f);
+    f.path = name;
+    f.size = v->size;
+    f.tensors = found->tensors;
+    for (unsigned i = 0; i < 3; i++) {
+        enum container_result result;
+        f.n_tensors = i < 2 ? found->n_tensors : 0;
+        if (i == 1 && f.n_tensors) found->tensors[f.n_tensors / 2].offset++;
+        result = container_find_views(&c, v, &f, d);
+        FUZZ_CHECK(result != CONTAINER_MEMORY && result != CONTAINER_MORE);
+        if (result == CONTAINER_BAD) FUZZ_CHECK(c.error[0]);
+        if (result != CONTAINER_OK) continue;
+        FUZZ_CHECK(c.n_tensors == 0);
+        for (size_t k = 0; k < c.n_views; k++) check_view(&c.views[k], v->size);
+        container_free(&c);
+    }
+}
+
 static void parse(const uint8_t *data, size_t size, const char *name, const struct dcp *d)
 {
     static fuzz_guard guard;
@@ -61,6 +85,8 @@ static void parse(const uint8_t *data, size_t size, const char *name, const stru
     if (result == CONTAINER_BAD) FUZZ_CHECK(c.error[0]);
     if (result != CONTAINER_OK) return;
     check_container(&c, size);
+    find_views(&c, &v, name, d);
+    find_views(&c, &v, "x", d); /* as if it had lost its name */
     container_free(&c);
 }
 

@@ -208,11 +208,14 @@ size_t fuzz_encode_mask(void *dst, size_t cap, unsigned nesting, int is_of_class
 {
     lmc__encoder e;
     uint8_t *mask;
+    size_t ones;
     open_encoder(&e, dst, cap, ws, ws_size);
     mask = lmc__push_list(&e.stack, (n + 7) / 8);
     if (!mask) return 0;
     memcpy(mask, src, (n + 7) / 8);
-    return lmc__put_list_mask(&e, nesting, mask, n, e.k->count_ones(mask, (n + 7) / 8), is_of_class)
+    ones = e.k->count_ones(mask, (n + 7) / 8);
+    return (is_of_class && nesting == 0 ? lmc__put_class_mask(&e, mask, NULL, n, ones)
+                                        : lmc__put_mask(&e, nesting, mask, n, ones))
                ? (size_t)(e.out - (uint8_t *)dst)
                : 0;
 }

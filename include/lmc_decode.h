@@ -33,8 +33,8 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
  *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
  *              dispatch
- *   codec      dtypes half tree workspace cost block_header get_gaps get_list get_planes
- *              get_sparse get_delta quant_params put_quantised get_quantised get_block
+ *   codec      dtypes half tree quant_params job workspace cost block_header get_gaps get_list
+ *              get_planes get_sparse get_delta put_quantised get_quantised get_block
  *   quantise   quantizer
  *   tensor     wave pool tensor decode_tensor
  */
@@ -53,12 +53,11 @@
  *   LMC_API              what stands before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library, and the declarations of what is missing; any of them go
- * together:
+ * These leave out parts of the library and their declarations; any of them go together:
  *
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
- *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
  * These add to it, for systems that have more than the C library:
  *
@@ -72,12 +71,10 @@
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
- *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
- *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
+ *                        the compiler's flags give the target vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time. See
- * "tools" at the end for functions that query and limit it.
+ * No build flags select instructions: the best tier of the machine is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -95,8 +92,7 @@
 #endif
 #endif
 
-/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
- * it as nothing to be allowed to. */
+/* A status must not be ignored. Define it as nothing to be allowed to. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -107,8 +103,9 @@
 #endif
 #endif
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+#define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
+
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -125,32 +122,26 @@
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
  * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
- * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
- * callbacks get is ordered alike, behind user.
+ * object has the place for it in front. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. Different objects do not know of each other, and
- * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the (shared) library that it finds:
+ * compiled with another 1.x than the shared library that it finds:
  *
- *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
- *                         of lmc_status an error, of others something to show by its number.
+ *   functions, enums      get new ones, at free numbers. A status that a program does not know is
+ *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0. By it the library takes those of an older program, to which it adds
- *                         defaults, and of a newer one, if what it does not know is zero: else
- *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
- *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or no multiple
- *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- *                         their ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
+ *                         or 0: the program was compiled with the very lmc.h that it is linked
+ *                         with. Members that an older program lacks have their defaults. Those of a
+ *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
+ *                         LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word; 0 is its default, or
+ *   reserved words        says that the library does not know it. Libraries set them to zero, and
+ *                         refuse to write a file or tensor in which they are not:
+ *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -161,9 +152,9 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.6.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
- * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of any minor version of it are read, but for
+ * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
+ * v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -175,10 +166,7 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
-     * say, and nothing else is kept of an error: the comment of each function says what it wants.
-     */
-    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -210,8 +198,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
- * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
+ * files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -246,18 +234,17 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
- * of unknown dtypes are coded as bytes. */
+/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
- * gives the same bytes on every machine, and from the default on no block gets larger by a higher
- * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
+ * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
+ * the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
     /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
      * size. */
@@ -273,12 +260,12 @@ enum lmc_level {
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
- * No two tasks may run at the same time with the same worker. */
+/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
+ * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
- * stands here. A NULL lmc_parallel means: one after another. */
+/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -286,8 +273,8 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
- * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
+ * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -295,14 +282,12 @@ typedef struct lmc_source {
 } lmc_source;
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
- * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
- * also where lmc.h is implemented, or the linker does not find these functions. */
+/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
+ * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
+ * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
+ * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
-                                                    void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -314,10 +299,9 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
  * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
- * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
- * prediction is not used where a sample says that the block is smaller without it (at level max:
- * where it is smaller). */
+ * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
+ * sample says that the block is smaller without it (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -334,13 +318,12 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
- * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
- * again. 0 if n is 0 or the block too large. */
+/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
+ * 0 or the block too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -348,7 +331,7 @@ typedef struct lmc_block_options {
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it: a block in another's place is refused */
+                               decoding checks it */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -362,21 +345,19 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      uint32_t number, lmc_block_info *info);
+/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
+ * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
- * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
- * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t src_size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+ * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
+ * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
+ * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
+ * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
+ * BASE_WRONG (another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -385,29 +366,24 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
- * includes.)
+ * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
  *
- * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
- * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
- * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
- * without it agree on every struct. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
+ * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: a hard bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
- * second moments they are estimates: within a percent or two where errors have nothing to do with
- * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
- * outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
+ * estimates: within a percent or two where errors have nothing to do with the size of the updates;
+ * up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -429,9 +405,8 @@ typedef struct lmc_tensor_options {
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
-     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
-     * blocks are as with a prediction; decode with the same log2_block. */
+    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
+     * the prediction, also of decoding. Blocks are as with a prediction. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -445,30 +420,25 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
- * (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
+ * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
- * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
- * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
- * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
-                                                        size_t src_size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
+ * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
+ * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
+ * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
+ * BASE_MISSING, BASE_WRONG. */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
- * block needed are not looked at, unless the range is all of the tensor: then total_size is
- * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
-                                                              const void *src, size_t src_size,
-                                                              uint64_t offset, uint64_t total_size,
-                                                              const lmc_tensor_options *options,
-                                                              void *ws, size_t ws_size);
+ * range are decoded; the headers of those before it are walked. What lies behind them is not looked
+ * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 /* -- tools -- */
 
@@ -491,9 +461,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
- * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
- * that start later. */
+/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
+ * tier: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -534,9 +503,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/*
- * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
  * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
@@ -552,9 +519,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
- * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
- * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
+ * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
+ * unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -577,21 +544,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
- * and all that it compiles for are little-endian. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+/* 0 if not known: what is done byte by byte then is right everywhere. */
+#if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
+    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
 #else
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/*
- * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
- * attribute of its callers; one with fewer features may be inlined into one with more.
- */
+/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
+ * one with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -624,18 +587,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
- * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
- * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
- * by tests only. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
+ * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
- * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
- * nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -680,8 +639,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. It returns the status if the condition does not hold. */
+/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
@@ -699,76 +657,59 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. All layers have these, so they stand
- * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 2.2.
+/* The library's version, and what a status is called and says. What each means for a caller is said
+ * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
  *
- * A text is for the user of a program, not for its author: what happened, then what to do about it,
- * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
- * it has no capital at its start and no full stop. What it tells the user to do is what helps in
- * most cases. */
+ * A text is for the user of a program: what happened, then what to do about it. It fits behind the
+ * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
 
-/* That of the library that was linked, which need not be that of the header a program has read:
- * LMC_VERSION is the latter. */
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, not used as an index: so the order here is free, a status may be added
- * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
- * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
- * bindings. A debugger shows a status by name anyway; these are for where there is none. */
+/* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
-/* Both return constants that need not be freed, for any value of status: a decoder that was linked
- * later, or a program with a bug, may hand over a number that is in no table. */
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
     size_t i;
@@ -777,7 +718,6 @@ LMC_API const char *lmc_status_name(enum lmc_status status)
     return "LMC_ERR_?";
 }
 
-/* For users, as said above; programs compare the status, for texts may change. */
 LMC_API const char *lmc_status_text(enum lmc_status status)
 {
     size_t i;
@@ -789,22 +729,11 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- *
- * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
- * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
- * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
- * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
- *
- *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
-
-/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
- * byte shifted is an int. */
+ * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
 }
-/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
- * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -815,7 +744,6 @@ LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 #endif
 }
-/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
 LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -826,13 +754,11 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
-/* And back: the low byte comes first, of v that is what a cast keeps. */
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
-/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -844,7 +770,6 @@ LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)(v >> 24);
 #endif
 }
-/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -855,8 +780,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
- * is a constant, as in the kernels, one of the cases is left. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -866,8 +790,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
- * 2^(8 width) want. */
+/* The low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -899,9 +822,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                zero, or it wants what is not here
  *
- * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
- * would cut a pointer in half. */
+ * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -1767,8 +1688,8 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
+/* SIMDe's parameters are int8_t where the compilers' own headers say char. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
@@ -5954,22 +5875,13 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * the width only, so this table serves encoders, and whoever computes sizes from shapes.
- *
- * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
- * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
- * depends on it.
- *
- * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
- * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
- * steps.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
+ * width only, so this table serves encoders, and whoever computes sizes from shapes.
+ * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
- * the top plane and the sign is one of the noisy bits. Signed integers are small in either
- * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+ * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
+ * byte, or no sign, an order of their own would do nothing. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -6017,19 +5929,13 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
- * nothing in a snapshot, but only if both sides round by the bit.
- *
- * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
- * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
- * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
-
-/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
- * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
- * would carry into the sign. */
+ * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
+ * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
+ * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
+ * could become infinity, or carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
@@ -6040,16 +5946,15 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -6062,26 +5967,16 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -6095,8 +5990,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -6130,8 +6024,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -6159,8 +6052,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -6195,11 +6087,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -6210,11 +6099,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -6232,15 +6117,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -6264,11 +6145,114 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/quant_params.h ====================================================================== */
+
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
+ * keep it normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction. For the first moment of an optimizer that is
+ * the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
+ * scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ *
+ * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
+ * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
+ * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once, in the first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/job.h =============================================================================== */
+
+/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
+ * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+typedef struct lmc__job {
+    const uint8_t *src;
+    const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
+    uint8_t *dst;
+    uint32_t number; /* of the block in its run */
+
+    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+    enum lmc_dtype dtype;
+    enum lmc_level level;
+    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
+    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
+    int has_sum;      /* *sum was taken on the way */
+    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
+     * decoded right there, else in the worker's workspace, and copied. */
+    lmc_block_info info; /* of its header */
+    lmc__streaming streaming;
+    size_t skip, keep;
+    int is_own; /* base is made of the file that the block is in */
+
+    enum lmc_status status; /* set when the job has run */
+} lmc__job;
+
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -6276,7 +6260,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -6300,10 +6285,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -6326,7 +6308,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 } lmc__scratch;
@@ -6334,9 +6316,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6371,21 +6353,17 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* == codec/cost.h ============================================================================== */
 
-/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
- * them are right; the encoder takes the one with the least
+/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
+ * the least
  *
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.py draws the curve.
+ * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
+ * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
+ * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
  *
- * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
- * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
- * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
- * shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+ * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -6406,16 +6384,13 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6429,21 +6404,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -6478,8 +6447,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -6504,8 +6472,7 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
@@ -6514,14 +6481,12 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
+ * so that a position waits for the one before only in two additions.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -6532,6 +6497,23 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
     memcpy(rest, p + first, size - first);
     return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
 }
 
 typedef struct lmc__gaps {
@@ -6639,26 +6621,23 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
- * A node's children are read first, the left one and then the right one, and merged by its mask:
- * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ * A node's children are read first, the left one and then the right one, and merged by its mask.
+ * How many elements a child has, the mask says by its bits.
  *
- * Safety: the input is not trusted, and these functions are all that walks it. Each read is
- * preceded by one comparison with what is left. Nothing that is read becomes an address or a
- * length, but two: the number of ones of a mask, which is at most the n that is known already,
- * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
- * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
+ * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
+ * is at most the n that is known already, because all bits behind n are checked to be zero; and the
+ * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
+ * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
- * up the block, and stack and scratch are set anew for the next one. */
+/* What all functions that read a payload pass on. After an error it is of no use. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -6695,14 +6674,9 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
- * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
- * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
- * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
- * (lmc__has_mode).
- *
- * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
- * too, but bytes.) */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
+ * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
+ * behind the last one must be zero: so a mask can be written in one way only. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -6739,14 +6713,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
 }
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to.
+ * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
+ * list is free for what they are merged to.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
- * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
- * the sizes of the children rest on. */
+ * A side that is one symbol has no list, and takes nothing from the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -6772,25 +6744,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n.
+/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
  *
- * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
- *
- *     this node       wants its elements in list; spare is free
- *     its children    want theirs in spare, one behind the other; list is free for them
- *     their children  want theirs in list ...
- *
- * and on the way back each merge reads from one buffer and writes to the other. A child has as much
- * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
- * bytes behind a list: of the left child that may be the start of the right one, which is made
- * later, so left comes first.
- *
- * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before.
- *
- * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
- * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 6.2, case 3). */
+ * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
+ * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
+ * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
+ * the start of the right one, so left is made first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -6825,10 +6784,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
- * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
- * the tree itself is not described in any other way. The first and the last symbol must have a
- * code, or one tree could be written in many ways. */
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
+ * symbols that have a code, and four bits for the length of each. The first and the last symbol
+ * must have a code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -6854,38 +6812,25 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
- * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
- * root->mask NULL: it is in list. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    const lmc__tree *const tree = &d->scratch->trees[0];
-    lmc__node node;
-    LMC__TRY(lmc__get_tree_header(d, has_escape));
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) {
-        root->mask = NULL;
-        return lmc__get_node(d, node, list, spare, n);
-    }
-    return lmc__get_sides(d, node, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack.
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
+ * of input are behind it, or on the stack.
  *
  *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
- *     tree       merged, on the stack   header, masks
+ *     tree       on the stack           header, masks
  *
- * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+ * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
+ * stack, and root->row is the list. The planes of a block are merged on the way to the elements
+ * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
+ * first. */
+static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
+                                       size_t slack, lmc__merged *root)
 {
+    const lmc__tree *const tree = &d->scratch->trees[0];
     unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
+    uint8_t *list;
+    lmc__node node;
     LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
     mode = *d->in++;
     LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
@@ -6896,23 +6841,48 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
-        side->list = lmc__take(d, n);
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
+        const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
         LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        side->list = raw;
+        if (left >= n + slack) return LMC_OK;
+        side->list = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
         memcpy(list, raw, n);
         return LMC_OK;
     }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
+    if (root->mask) d->k->merge(root->row, root->mask, n, root->left, root->right);
+    root->mask = NULL;
+    side->list = root->row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_tree_header(d, mode == LMC__PLANE_TREE_ESCAPE));
+    node = lmc__root_of(tree, 0);
+    return lmc__get_flat_depth(tree, node) ? lmc__get_node(d, node, list, spare, n)
+                                           : lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* The same, merged. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    lmc__merged root;
+    root.mask = NULL;
+    LMC__TRY(lmc__begin_list(d, side, spare, n, LMC__PAD, &root));
+    if (root.mask) {
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
     return LMC_OK;
+}
+
+/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
+{
+    uint8_t *row;
+    if (side->list) return side->list;
+    row = lmc__push_list(&d->stack, n);
+    if (row) memset(row, side->value, n);
+    return row;
 }
 
 /* == codec/get_planes.h ======================================================================== */
@@ -6925,53 +6895,15 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * What is saved is memory traffic. A plane that was merged by itself would be written once and read
- * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
- * the upper one a tree: then no plane is ever written as a whole.
+ * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
+ * written as a whole.
  *
- * Every read of the payload is checked before the join; the join itself reads rows that are known
- * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
- * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
- * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first.
+ * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
+ * as it was; one that only its CRC betrays does not. order: of the block's header.
  *
- * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
- * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
- * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
- * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
-static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
-                                      uint8_t *spare, size_t n, lmc__merged *root)
-{
-    unsigned mode;
-    uint8_t *list;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
-        *row = lmc__take(d, n);
-        LMC__CHECK(*row, LMC_ERR_CORRUPT);
-        return LMC_OK;
-    }
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    if (mode != LMC__PLANE_CONSTANT && root->mask) {
-        d->k->merge(root->row, root->mask, n, root->left, root->right);
-        root->mask = NULL;
-    }
-    *row = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        memset(list, *d->in++, n);
-        return LMC_OK;
-    }
-    root->plane = p;
-    root->row = list;
-    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
-}
-
-/* order: of the block's header. The whole payload must be used up before the join: what is left
- * over is an error that must not be found after the output is written. */
+ * The last tree of the block is the one that the join merges; encoders make it the top plane's.
+ * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
+ * rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -6981,7 +6913,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
+        if (root.mask && side.list == root.row) root.plane = p;
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
+    }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
@@ -7002,10 +6940,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
- * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
- * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
- * so: the pads and marks would need a bound of their own. */
+ * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
+ * bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -7016,21 +6952,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -7038,6 +6959,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -7052,8 +6974,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 
@@ -7094,13 +7018,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = side.list;
-        if (!side.list) { /* a constant; join wants rows */
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, side.value, n);
-            planes.row[p] = list;
-        }
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
@@ -7151,21 +7070,13 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class
- *     payload    -> lists of each class and plane, as long as that
- *     prediction, lists -> residual by residual -> elements, CRC
- *
- * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
- * the list of its class and adds it.
- *
- * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
- * of them, before it writes at the same place, and nothing reads that place later: the lists lie
- * elsewhere, and the classes were counted before.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
- */
+ *
+ * The prediction is read twice: by the kernel count_classes, for how many elements each class has
+ * says how long its lists are; then by ungroup, which takes each element's residual from the list
+ * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
+ * place, so the output may be the prediction itself. */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
  * are good until the block is done. Natural planes are sides of class 0, of n elements. */
@@ -7179,9 +7090,7 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
- * (block_header.h). */
+ * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -7211,9 +7120,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
- * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
- * where all are, the list is used as it is. */
+ * a sparse block leaves out are zeros, merged in by the class's mask. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -7236,9 +7143,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 }
 
 /* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
- * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
- * nobody asks for. */
+ * made, so all that is wrong with the payload is found while dst is untouched. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -7286,86 +7191,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/quant_params.h ====================================================================== */
-
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
- *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
- *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
- *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
- *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
- * machine's registers and no option of a compiler can change it. The limits of scales keep it
- * normal and finite.
- *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction, which the decoder has, too. For the first
- * moment of an optimizer that is the second moment, and the points are updates.
- *
- * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others.
- *
- * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
- *
- *   symbol      0    1     2     3     4    5     6     7     and so on
- *   q                -3    -2    -1    0    1     2     3
- *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
- *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
- * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
- *
- * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
- * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
- *
- * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
- * of reach): it is stored as it is. */
-
-/* The head of a quantised block's payload. */
-#define LMC__QUANTIZED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTIZED_STRIP 1024u
-
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
-typedef struct lmc__quant_params {
-    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
-    uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
-} lmc__quant_params;
-
-#ifndef LMC_NO_QUANTIZE
-
-/* n elements as F32: src itself if they are, or else `wide`. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-#endif
-
 /* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md). Their payload is
@@ -7375,26 +7200,20 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *      |            |                                                             |
- *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *      +--> with is_recovered compared, in the end, with what was restored
+ *                   |                                                             |
+ *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
- * those that came in.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    /* The prediction of as many elements, as the decoder will have it; or NULL. */
-    const uint8_t *second;
-    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
-     * and blocks may begin within one. */
-    uint64_t first;
+    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
+    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
 
@@ -7406,12 +7225,9 @@ typedef struct lmc__quant_source {
  *
  * In this order it is checked: each number of the head by itself, then against the others, then the
  * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size once for all. Only then elements are restored, and from
- * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
- * hold is compared with what there is before a pointer moves.
- *
- * Strips go through the first cache:
+ * code is compared with the table's size. Only then elements are restored, and from there on
+ * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Strips go through the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -7419,22 +7235,14 @@ typedef struct lmc__quant_source {
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
- * they are good as long as both are. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
-     * reaches. */
-    lmc__quant_params params;
-    /* Elements of the block in its first group. All groups after it have group_size elements, but
-     * for the last. */
-    uint32_t first_group;
+    lmc__quant_params params; /* without codes, scales and the grid's n_points */
+    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
     uint32_t n_exceptions;
-    /* 0 where elements have scales of their own. */
-    size_t n_groups;
-    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
-    const uint8_t *positions, *values;
-    /* Of the groups: low bytes, high bytes. */
-    lmc__side scales[2];
+    size_t n_groups;                   /* 0 where elements have scales of their own */
+    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 /* The scale of the block's group number i, as the bits of an F32. */
@@ -7451,9 +7259,7 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
- * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
- * Bias + half of any float. */
+ * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -7506,12 +7312,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only, and exceptions are met in one pass.
- *
- * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
- * are the upper halves of floats; their range keeps every point normal and finite, whatever the
- * symbol, so restoring needs no check of its own. */
+ * only. Table, positions and values are compared with what is left of the payload at once:
+ * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
+ * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -7547,11 +7350,9 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
- *
- * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
- * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
- * parts are at most 127. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
+ * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
+ * is more in any case (or); else a byte without it never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -7566,8 +7367,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
- * is made anew for each strip: it stays in the cache, where a list of it would not. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -7578,17 +7378,13 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
  * may be the same; or NULL where scales are of groups.
  *
- * Three counters go along with i, the strip's first element: the group at hand and the element at
- * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met.
- *
  *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
  *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
  *
- * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
- * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
- * where four were read, always at or before the next ones. */
+ * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
+ * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
+ * before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -7684,20 +7480,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -7711,12 +7495,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -7733,8 +7518,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -7808,9 +7593,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -7843,11 +7627,9 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
  *   codec/                knows the parameters only
  *
- * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
- * pointers to the parameters. It does not change once it was made, so threads may share it.
- *
- * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
- * it is as if there were none. */
+ * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
+ * the parameters. It does not change once it was made, so threads may share it. One that keeps
+ * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
 
 /* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
@@ -7873,46 +7655,8 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread looks at jobs[i].status and dst_size, in order
  *
- * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
- * planned before is seen by all tasks, and what they did is seen after it. The library makes no
- * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
- * that number is their workspace.
- *
- * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
- * a lmc__job into a struct of their own (pipeline.h). */
-typedef struct lmc__job {
-    const uint8_t *src;
-    /* The prediction, as many bytes as the decoded block; or NULL. */
-    const uint8_t *base;
-    uint8_t *dst;
-    /* Encoding: of src; room at dst, then what was written there. */
-    size_t src_size, dst_size;
-
-    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
-     * the tensor that quant is of. */
-    enum lmc_dtype dtype;
-    enum lmc_level level;
-    const lmc__quant_params *quant;
-    uint64_t first_element;
-    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_sum: it was. */
-    uint64_t *sum;
-    int has_sum;
-    /* Encoding: its header says Grouping 0, for the file may have no other. */
-    int is_ungrouped;
-
-    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
-     * is all, it is decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info;
-    lmc__streaming streaming;
-    size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
-
-    uint32_t number; /* of the block in its run */
-    /* Set when the job has run. */
-    enum lmc_status status;
-} lmc__job;
+ * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
+ * and what they did is seen after it. The library takes no locks. */
 
 /* What the tasks of a wave share. */
 typedef struct lmc__wave {
@@ -7923,8 +7667,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
+ * bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -7933,6 +7677,7 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+
 /* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
@@ -7941,11 +7686,8 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
-    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1                      ? 1
-            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
-                                       : n) *
-           lmc__count_workers(parallel);
+    const size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n ? lmc__min(n, LMC__JOBS_PER_WORKER) : 1) * lmc__count_workers(parallel);
 }
 
 /* Runs task(arg, i, worker) for i below n; returns when all have returned. */
@@ -7958,9 +7700,7 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
 }
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
- * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -7996,8 +7736,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -8125,18 +7865,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -8146,7 +7883,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -8184,9 +7921,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -8205,8 +7940,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -8234,21 +7968,17 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -8257,15 +7987,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -8283,10 +8011,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -8315,11 +8041,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

@@ -29,8 +29,8 @@
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
  *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
  *              dispatch
- *   codec      dtypes half tree workspace cost block_header get_gaps get_list get_planes
- *              get_sparse get_delta quant_params put_quantised get_quantised get_block
+ *   codec      dtypes half tree quant_params job workspace cost block_header get_gaps get_list
+ *              get_planes get_sparse get_delta put_quantised get_quantised get_block
  *   quantise   quantizer
  *   tensor     wave pool tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
@@ -52,13 +52,12 @@
  *   LMC_API              what stands before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library, and the declarations of what is missing; any of them go
- * together:
+ * These leave out parts of the library and their declarations; any of them go together:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *
- *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
  * These add to it, for systems that have more than the C library:
  *
@@ -72,12 +71,10 @@
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
- *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
- *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
+ *                        the compiler's flags give the target vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time. See
- * "tools" at the end for functions that query and limit it.
+ * No build flags select instructions: the best tier of the machine is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -95,8 +92,7 @@
 #endif
 #endif
 
-/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
- * it as nothing to be allowed to. */
+/* A status must not be ignored. Define it as nothing to be allowed to. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -107,8 +103,9 @@
 #endif
 #endif
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+#define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
+
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -125,32 +122,26 @@
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
  * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
- * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
- * callbacks get is ordered alike, behind user.
+ * object has the place for it in front. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. Different objects do not know of each other, and
- * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the (shared) library that it finds:
+ * compiled with another 1.x than the shared library that it finds:
  *
- *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
- *                         of lmc_status an error, of others something to show by its number.
+ *   functions, enums      get new ones, at free numbers. A status that a program does not know is
+ *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0. By it the library takes those of an older program, to which it adds
- *                         defaults, and of a newer one, if what it does not know is zero: else
- *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
- *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or no multiple
- *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- *                         their ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
+ *                         or 0: the program was compiled with the very lmc.h that it is linked
+ *                         with. Members that an older program lacks have their defaults. Those of a
+ *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
+ *                         LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word; 0 is its default, or
+ *   reserved words        says that the library does not know it. Libraries set them to zero, and
+ *                         refuse to write a file or tensor in which they are not:
+ *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -161,9 +152,9 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.6.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
- * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of any minor version of it are read, but for
+ * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
+ * v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -175,10 +166,7 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
-     * say, and nothing else is kept of an error: the comment of each function says what it wants.
-     */
-    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -210,8 +198,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
- * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
+ * files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -246,18 +234,17 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
- * of unknown dtypes are coded as bytes. */
+/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
- * gives the same bytes on every machine, and from the default on no block gets larger by a higher
- * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
+ * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
+ * the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
     /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
      * size. */
@@ -273,12 +260,12 @@ enum lmc_level {
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
- * No two tasks may run at the same time with the same worker. */
+/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
+ * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
- * stands here. A NULL lmc_parallel means: one after another. */
+/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -286,8 +273,8 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
- * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
+ * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -295,14 +282,12 @@ typedef struct lmc_source {
 } lmc_source;
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
- * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
- * also where lmc.h is implemented, or the linker does not find these functions. */
+/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
+ * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
+ * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
+ * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
-                                                    void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -314,10 +299,9 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
  * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
- * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
- * prediction is not used where a sample says that the block is smaller without it (at level max:
- * where it is smaller). */
+ * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
+ * sample says that the block is smaller without it (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -334,13 +318,12 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
- * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
- * again. 0 if n is 0 or the block too large. */
+/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
+ * 0 or the block too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -348,7 +331,7 @@ typedef struct lmc_block_options {
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it: a block in another's place is refused */
+                               decoding checks it */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -362,21 +345,19 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      uint32_t number, lmc_block_info *info);
+/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
+ * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
- * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
- * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t src_size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+ * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
+ * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
+ * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
+ * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
+ * BASE_WRONG (another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -385,29 +366,24 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
- * includes.)
+ * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
  *
- * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
- * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
- * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
- * without it agree on every struct. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
+ * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 /* Of errors. Numbers are stable. */
 enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: a hard bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
- * second moments they are estimates: within a percent or two where errors have nothing to do with
- * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
- * outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
+ * estimates: within a percent or two where errors have nothing to do with the size of the updates;
+ * up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -429,9 +405,8 @@ typedef struct lmc_tensor_options {
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
-     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
-     * blocks are as with a prediction; decode with the same log2_block. */
+    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
+     * the prediction, also of decoding. Blocks are as with a prediction. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -445,30 +420,25 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
- * (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
+ * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
-/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
- * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
- * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
- * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
-                                                        size_t src_size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
+ * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
+ * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
+ * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
+ * BASE_MISSING, BASE_WRONG. */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
- * block needed are not looked at, unless the range is all of the tensor: then total_size is
- * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
-                                                              const void *src, size_t src_size,
-                                                              uint64_t offset, uint64_t total_size,
-                                                              const lmc_tensor_options *options,
-                                                              void *ws, size_t ws_size);
+ * range are decoded; the headers of those before it are walked. What lies behind them is not looked
+ * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -476,10 +446,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
- * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
- * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
- * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
+ * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -500,32 +469,29 @@ typedef struct lmc_tensor {
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
-     * writer. One that was fitted with a second moment wants a twin: where that is, with
-     * LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
+     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
-     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
- * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
- * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
+ * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
+ * only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
-    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
-                         path and offset do not matter then */
+    const char *name; /* of the tensor; may be "". NULL: a gap, which nothing predicts */
     uint64_t offset;  /* first byte within the tensor of the base */
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
- * written before, and must not have a twin themselves. */
+ * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
+ * before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -536,10 +502,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
- * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                                           enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
+LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -553,14 +518,11 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
-                                                  tensor */
-    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
-     * as for tensors; the name of a file without tensors is its path. */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
+     * file is its path. One with a twin shares nothing with other small ones (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
-    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
-     * NULL. Such a file shares nothing with other small ones (group_files). */
     const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
@@ -577,8 +539,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_memory_free); a source that reads data; a stream that reads data from position to
- * size. */
+ * with lmc_memory_free); a source; a stream that reads data from position on. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -586,11 +547,10 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
- * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
- * they stand (of several, the one in the file of the same path); files without tensors are matched
- * by path. */
+/* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
+ * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
+ * in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -607,18 +567,18 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
- * what was written is on its way until then). A source seeks; its size is taken when it is made.
- * Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C library can say). */
+/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
+ * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * larger than the C library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 /* -- restore: front to back from a pipe, everything checked -- */
@@ -629,12 +589,10 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
     /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
      * no "..". */
@@ -654,11 +612,10 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
-    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
-     * they have decoded and checked while it is in their caches: several at once, in any order,
-     * each a block of the file that was begun last; all have returned before end_file and read_back
-     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
-     * place. ARGUMENT: without write. */
+    /* In place of write(), for files that take bytes anywhere; or NULL. Called by several workers
+     * at once, in any order, each with a block of the file that was begun last, decoded and
+     * checked; all return before end_file and read_back are called. Files that share blocks, as
+     * small ones do, still go to write(). Not in place. ARGUMENT: without write. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
@@ -672,33 +629,29 @@ typedef struct lmc_restore_options {
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  *
- * Without its base a delta can be checked, too: with neither base nor write, in_place or
- * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
- * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
- * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
- * read_back.
- *
- * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
+ * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
+ * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
+ * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
+ * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
+ * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path, kind
- *   or size there, and read_back() what lies outside of it.
- * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
- *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
- *   belongs, also after a crash.
+ *   it to the CRC of each block's content, which is compared before the block is written.
+ *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
+ *   lies outside of it.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
+ *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
  * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
  *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
-    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-    const lmc_restore_options *options);
+LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -711,33 +664,30 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
-     * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which is some 5 % of the instructions. */
+    /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
+     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
+     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
+     * only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
-     * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
-     * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+     * reads the blocks that it decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
     uint64_t parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor, or of a delta: rows of the table of blocks
- * are read when they are wanted. Memory: the index, about 200 bytes and its name for each tensor,
- * 16 for each block that was looked up; while reading, blocks as the writer, and up to 16 MiB of
- * code. A delta may be opened without its base, to list it; to read it takes the base
- * (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
-                                                      const lmc_reader_options *options);
+ * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
+ * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
+ * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
+ * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
+ * takes the base (LMC_ERR_BASE_MISSING). */
+LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
+                           const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
@@ -753,144 +703,112 @@ typedef struct lmc_snapshot_info {
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
-                                                          lmc_snapshot_info *info);
+LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
- * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
- * NOT_FOUND, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
-                                                           size_t *file_number);
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
-                                                             const char *name, size_t *file_number,
-                                                             const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
-                                                           uint64_t offset, void *dst, size_t size);
+ * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
+ * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
+LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
+                                  size_t *file_number, const lmc_tensor **tensor);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
+ * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
+ * for each snapshot of the chain, as only of hostile files. */
+LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
+                                size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
  * gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
-                                                             const lmc_tensor *tensor,
-                                                             uint64_t offset, void *dst,
-                                                             size_t size);
-/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
- * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
+                                  uint64_t offset, void *dst, size_t size);
+/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
+ * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
  * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
- * this snapshot. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
-                                                                    uint8_t hash[32]);
+ * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
+LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
 /* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
  * the snapshot says it; no content is compared. Errors as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   uint8_t hash[32]);
+LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, uint8_t hash[32]);
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
-LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
-                                                       lmc_snapshot_info *info);
+LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
- * length. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and the factors of such links multiply: restore such a base to files first. */
+ * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
+ * are in another order than in the base, a block may be decoded for each of them, and the factors
+ * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
- * files of the same paths, kinds and sizes, and what predicts an element lies where the element
- * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
- * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
-                                                                      int *can);
+/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
+ * and sizes, and what predicts an element lies where the element will lie. If the reader was not
+ * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 /* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
  * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                        const lmc_stream *stream,
-                                                        const lmc_parallel *parallel,
-                                                        void *alloc_user);
+LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
+                             const lmc_parallel *parallel, void *alloc_user);
 /* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                        void *alloc_user);
+LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
-                                                              const char **key, const void **value,
-                                                              size_t *size);
+LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                   const void **value, size_t *size);
 /* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
  * there is none. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
-                                                             char kind[5], uint64_t *size);
+LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
 /* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
-                                                              void *dst, size_t dst_cap);
+LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
-                                                               const char *key, const void **value,
-                                                               size_t *size);
+LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
+                                    size_t *size);
 /* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
  * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
-                                                              size_t file_number, uint64_t offset,
-                                                              uint64_t size,
-                                                              uint64_t *encoded_size);
+LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                   uint64_t size, uint64_t *encoded_size);
 /* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last, with the sections between them. For a source that is far
- * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
- * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
-                                                               size_t file_number, uint64_t offset,
-                                                               uint64_t size,
-                                                               uint64_t *encoded_offset,
-                                                               uint64_t *encoded_size);
+ * first block to the end of the last. To fetch at once, from a source that is far away, what
+ * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
+LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
+                                    uint64_t size, uint64_t *encoded_offset,
+                                    uint64_t *encoded_size);
 
 /* -- one call --
- * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
- * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
- * is allocated by LMC_REALLOC. */
+ * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
+ * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+    /* Of what is decompressed; as of lmc_restore_options. For strangers' files set max_total_size.
      */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
-    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
-     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    /* Or NULL. As that of a writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of progress */
     void *alloc_user;
 } lmc_compress_options;
 
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
- * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype,
-                                                            const lmc_compress_options *options);
+ * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
+ * NOT_ONE_FILE. */
+LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                     const void *src, size_t src_size,
-                                                     const lmc_compress_options *options);
+LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                          size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
- * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
- * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
- * a file is bytes.) Errors: READ, WRITE, and those above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
-                                                          const char *src_path,
-                                                          const lmc_compress_options *options);
+ * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * Errors: READ, WRITE, and those above. */
+LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
+                               const lmc_compress_options *options);
 #endif
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -915,9 +833,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
- * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
- * that start later. */
+/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
+ * tier: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus
@@ -958,9 +875,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/*
- * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
  * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
@@ -976,9 +891,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
- * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
- * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
+ * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
+ * unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -1001,21 +916,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
- * and all that it compiles for are little-endian. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+/* 0 if not known: what is done byte by byte then is right everywhere. */
+#if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
+    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
 #else
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/*
- * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
- * attribute of its callers; one with fewer features may be inlined into one with more.
- */
+/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
+ * one with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -1048,18 +959,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
- * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
- * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
- * by tests only. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
+ * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
- * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
- * nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -1104,8 +1011,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. It returns the status if the condition does not hold. */
+/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
@@ -1123,76 +1029,59 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 
 /* == base/status.h ============================================================================= */
 
-/* The library's version, and what a status is called and says. All layers have these, so they stand
- * on the lowest floor. What each status means for a caller is said at the enum in lmc.h; which rule
- * of the format a decoder's status stands for, in spec 2.2.
+/* The library's version, and what a status is called and says. What each means for a caller is said
+ * at the enum in lmc.h; which rule of the format it stands for, in spec 2.2.
  *
- * A text is for the user of a program, not for its author: what happened, then what to do about it,
- * where there is anything to do. It fits behind the name of a file ("x.lmc: not an LMC file"), so
- * it has no capital at its start and no full stop. What it tells the user to do is what helps in
- * most cases. */
+ * A text is for the user of a program: what happened, then what to do about it. It fits behind the
+ * name of a file ("x.lmc: not an LMC file"): no capital at its start and no full stop. */
 
-/* That of the library that was linked, which need not be that of the header a program has read:
- * LMC_VERSION is the latter. */
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
-/* Searched by value, not used as an index: so the order here is free, a status may be added
- * anywhere, and one that a newer program made up is answered as well. Errors are rare; a search
- * costs nothing that counts. Names are those of the enum in lmc.h, letter by letter, for logs and
- * bindings. A debugger shows a status by name anyway; these are for where there is none. */
+/* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
-/* Both return constants that need not be freed, for any value of status: a decoder that was linked
- * later, or a program with a bug, may hand over a number that is in no table. */
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
     size_t i;
@@ -1201,7 +1090,6 @@ LMC_API const char *lmc_status_name(enum lmc_status status)
     return "LMC_ERR_?";
 }
 
-/* For users, as said above; programs compare the status, for texts may change. */
 LMC_API const char *lmc_status_text(enum lmc_status status)
 {
     size_t i;
@@ -1213,22 +1101,11 @@ LMC_API const char *lmc_status_text(enum lmc_status status)
 /* == base/bytes.h ============================================================================== */
 
 /* Integers in memory, little-endian and of any alignment, as all of the format has them (spec 2).
- *
- * Why memcpy, not a cast of the pointer: a uint32_t * must be aligned and may alias nothing but
- * uint32_t; either is undefined otherwise, and compilers use that. memcpy of a constant size is one
- * instruction, where the machine is little-endian; elsewhere compilers turn the shifts into a load
- * and a byte swap. All sizes are exact: the caller sees to it that so many bytes are there.
- *
- *     p[0] p[1] p[2] p[3]        78 56 34 12  <->  0x12345678 */
-
-/* Two bytes need no memcpy: compilers join them by themselves. The casts are for what C promotes: a
- * byte shifted is an int. */
+ * memcpy of a constant size is one instruction. Two bytes need none: compilers join them. */
 LMC__INLINE uint16_t lmc__load16(const uint8_t *p)
 {
     return (uint16_t)(p[0] | (uint16_t)(p[1] << 8));
 }
-/* The number is the same for both byte orders; only the way to it differs. Each byte is widened
- * before it is shifted: as an int, p[3] << 24 may be negative, which is undefined in C99. */
 LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1239,7 +1116,6 @@ LMC__INLINE uint32_t lmc__load32(const uint8_t *p)
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
 #endif
 }
-/* Two halves where bytes are joined: 32-bit machines have no shifts of 64 bits. */
 LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1250,13 +1126,11 @@ LMC__INLINE uint64_t lmc__load64(const uint8_t *p)
     return (uint64_t)lmc__load32(p) | (uint64_t)lmc__load32(p + 4) << 32;
 #endif
 }
-/* And back: the low byte comes first, of v that is what a cast keeps. */
 LMC__INLINE void lmc__store16(uint8_t *p, uint16_t v)
 {
     p[0] = (uint8_t)v;
     p[1] = (uint8_t)(v >> 8);
 }
-/* v's lowest byte first. A cast to uint8_t keeps the low 8 bits. */
 LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1268,7 +1142,6 @@ LMC__INLINE void lmc__store32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)(v >> 24);
 #endif
 }
-/* As lmc__load64: two halves, the low one first. Where memcpy is used, it is one store. */
 LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 {
 #if LMC__LITTLE_ENDIAN
@@ -1279,8 +1152,7 @@ LMC__INLINE void lmc__store64(uint8_t *p, uint64_t v)
 #endif
 }
 
-/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. Where width
- * is a constant, as in the kernels, one of the cases is left. */
+/* Element i of an array whose elements have `width` bytes, 1, 2, 4 or 8, as an integer. */
 LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned width)
 {
     switch (width) {
@@ -1290,8 +1162,7 @@ LMC__INLINE uint64_t lmc__load_element(const uint8_t *p, size_t i, unsigned widt
     default: return lmc__load64(p + 8 * i);
     }
 }
-/* The low `width` bytes of v to element i; what is above them is cut off, as residuals modulo
- * 2^(8 width) want. */
+/* The low `width` bytes of v to element i. */
 LMC__INLINE void lmc__store_element(uint8_t *p, size_t i, uint64_t v, unsigned width)
 {
     switch (width) {
@@ -1323,9 +1194,7 @@ LMC__INLINE unsigned lmc__lowest_bit(uint64_t v)
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                zero, or it wants what is not here
  *
- * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
- * would cut a pointer in half. */
+ * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)
@@ -2207,8 +2076,8 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
+/* SIMDe's parameters are int8_t where the compilers' own headers say char. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */
@@ -6462,22 +6331,13 @@ LMC_API uint32_t lmc_crc32c(uint32_t crc, const void *data, size_t size)
 
 /* == codec/dtypes.h ============================================================================ */
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * the width only, so this table serves encoders, and whoever computes sizes from shapes.
- *
- * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
- * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
- * depends on it.
- *
- * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
- * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
- * steps.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
+ * width only, so this table serves encoders, and whoever computes sizes from shapes.
+ * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
- * the top plane and the sign is one of the noisy bits. Signed integers are small in either
- * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+ * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
+ * byte, or no sign, an order of their own would do nothing. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */
@@ -6525,25 +6385,18 @@ LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype)
 /* == codec/half.h ============================================================================== */
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
- * nothing in a snapshot, but only if both sides round by the bit.
- *
- * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
- * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
- * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
-
-/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
- * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
- * would carry into the sign. */
+ * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
+ * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
+ * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
+ * could become infinity, or carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
 #ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
- * subnormal, and below half of the least that there is. */
+/* F16 has 5 bits of exponent and 10 of mantissa. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -6562,7 +6415,6 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
 {
@@ -6588,16 +6440,15 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -6610,26 +6461,16 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -6643,8 +6484,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -6678,8 +6518,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -6707,8 +6546,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -6743,11 +6581,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -6758,11 +6593,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -6780,15 +6611,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -6812,11 +6639,114 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
     return 1;
 }
 
+/* == codec/quant_params.h ====================================================================== */
+
+/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
+ *
+ *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
+ *
+ * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
+ * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
+ *
+ *   linear        the point q is the float q * G
+ *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
+ *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
+ *                 in straight lines between them: all but a logarithm.
+ *
+ * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
+ * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
+ * keep it normal and finite.
+ *
+ * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
+ * element has one that follows from its prediction. For the first moment of an optimizer that is
+ * the second moment, and the points are updates.
+ *
+ * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
+ * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
+ * scale 0.25, and low_bits = 0:
+ *
+ *   symbol      0    1     2     3     4    5     6     7     and so on
+ *   q                -3    -2    -1    0    1     2     3
+ *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
+ *
+ * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
+ *
+ * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
+ * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
+ * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
+
+/* The head of a quantised block's payload. */
+#define LMC__QUANTIZED_HEADER 32u
+enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
+#define LMC__MAX_LOW_BITS 8u
+
+/* Elements that are worked on at once, in the first cache. */
+#define LMC__QUANTIZED_STRIP 1024u
+
+/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
+ * and scales, to whoever found it. */
+typedef struct lmc__quant_params {
+    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
+    int is_predicted; /* scales by the prediction, otherwise of groups */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
+    lmc__grid grid;
+    unsigned low_bits;
+    unsigned table_size; /* 0: no table */
+    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint64_t group_size;
+    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+} lmc__quant_params;
+
+#ifndef LMC_NO_QUANTIZE
+
+/* n elements as F32: src itself if they are, or else `wide`. */
+static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
+{
+    size_t i;
+    if (width == 4) return src;
+    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
+    return wide;
+}
+
+#endif
+
+/* == codec/job.h =============================================================================== */
+
+/* One block that is coded, on the workspace of whoever takes it (tensor/wave.h). It knows no files,
+ * runs or snapshots: floors above put it into structs of their own (pipeline.h). */
+typedef struct lmc__job {
+    const uint8_t *src;
+    const uint8_t *base; /* the prediction, as many bytes as the decoded block; or NULL */
+    uint8_t *dst;
+    uint32_t number; /* of the block in its run */
+
+    /* Encoding. Bytes of src; room at dst, then what was written there. */
+    size_t src_size, dst_size;
+    enum lmc_dtype dtype;
+    enum lmc_level level;
+    const lmc__quant_params *quant; /* how to quantise it, or NULL */
+    uint64_t first_element;         /* the number of its first in the tensor that quant is of */
+    uint64_t *sum;    /* gets the sum64 of what was encoded, if has_sum is set then; or NULL */
+    int has_sum;      /* *sum was taken on the way */
+    int is_ungrouped; /* its header says Grouping 0, for the file may have no other */
+
+    /* Decoding. Only bytes [skip, skip + keep) of the block go to dst: if that is all, it is
+     * decoded right there, else in the worker's workspace, and copied. */
+    lmc_block_info info; /* of its header */
+    lmc__streaming streaming;
+    size_t skip, keep;
+    int is_own; /* base is made of the file that the block is in */
+
+    enum lmc_status status; /* set when the job has run */
+} lmc__job;
+
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -6824,7 +6754,8 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -6848,10 +6779,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -6874,7 +6802,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 } lmc__scratch;
@@ -6882,9 +6810,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6919,21 +6847,17 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
 
 /* == codec/cost.h ============================================================================== */
 
-/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
- * them are right; the encoder takes the one with the least
+/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
+ * the least
  *
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.py draws the curve.
+ * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
+ * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
+ * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
  *
- * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
- * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
- * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
- * shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+ * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -6954,16 +6878,13 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6977,21 +6898,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -7026,8 +6941,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -7052,8 +6966,7 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
 
 /* == codec/get_gaps.h ========================================================================== */
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
@@ -7062,14 +6975,12 @@ LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size, uint32
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
+ * so that a position waits for the one before only in two additions.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -7080,6 +6991,23 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
     memcpy(rest, p + first, size - first);
     return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
 }
 
 typedef struct lmc__gaps {
@@ -7187,26 +7115,23 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
- * A node's children are read first, the left one and then the right one, and merged by its mask:
- * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ * A node's children are read first, the left one and then the right one, and merged by its mask.
+ * How many elements a child has, the mask says by its bits.
  *
- * Safety: the input is not trusted, and these functions are all that walks it. Each read is
- * preceded by one comparison with what is left. Nothing that is read becomes an address or a
- * length, but two: the number of ones of a mask, which is at most the n that is known already,
- * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
- * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
+ * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
+ * is at most the n that is known already, because all bits behind n are checked to be zero; and the
+ * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
+ * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
- * up the block, and stack and scratch are set anew for the next one. */
+/* What all functions that read a payload pass on. After an error it is of no use. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -7243,14 +7168,9 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
- * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
- * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
- * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
- * (lmc__has_mode).
- *
- * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
- * too, but bytes.) */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
+ * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
+ * behind the last one must be zero: so a mask can be written in one way only. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -7287,14 +7207,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
 }
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to.
+ * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
+ * list is free for what they are merged to.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
- * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
- * the sizes of the children rest on. */
+ * A side that is one symbol has no list, and takes nothing from the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -7320,25 +7238,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n.
+/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
  *
- * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
- *
- *     this node       wants its elements in list; spare is free
- *     its children    want theirs in spare, one behind the other; list is free for them
- *     their children  want theirs in list ...
- *
- * and on the way back each merge reads from one buffer and writes to the other. A child has as much
- * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
- * bytes behind a list: of the left child that may be the start of the right one, which is made
- * later, so left comes first.
- *
- * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before.
- *
- * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
- * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 6.2, case 3). */
+ * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
+ * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
+ * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
+ * the start of the right one, so left is made first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -7373,10 +7278,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
- * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
- * the tree itself is not described in any other way. The first and the last symbol must have a
- * code, or one tree could be written in many ways. */
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
+ * symbols that have a code, and four bits for the length of each. The first and the last symbol
+ * must have a code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -7402,38 +7306,25 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
- * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
- * root->mask NULL: it is in list. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    const lmc__tree *const tree = &d->scratch->trees[0];
-    lmc__node node;
-    LMC__TRY(lmc__get_tree_header(d, has_escape));
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) {
-        root->mask = NULL;
-        return lmc__get_node(d, node, list, spare, n);
-    }
-    return lmc__get_sides(d, node, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack.
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
+ * of input are behind it, or on the stack.
  *
  *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
- *     tree       merged, on the stack   header, masks
+ *     tree       on the stack           header, masks
  *
- * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+ * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
+ * stack, and root->row is the list. The planes of a block are merged on the way to the elements
+ * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
+ * first. */
+static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
+                                       size_t slack, lmc__merged *root)
 {
+    const lmc__tree *const tree = &d->scratch->trees[0];
     unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
+    uint8_t *list;
+    lmc__node node;
     LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
     mode = *d->in++;
     LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
@@ -7444,23 +7335,48 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
-        side->list = lmc__take(d, n);
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
+        const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
         LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        side->list = raw;
+        if (left >= n + slack) return LMC_OK;
+        side->list = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
         memcpy(list, raw, n);
         return LMC_OK;
     }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
+    if (root->mask) d->k->merge(root->row, root->mask, n, root->left, root->right);
+    root->mask = NULL;
+    side->list = root->row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_tree_header(d, mode == LMC__PLANE_TREE_ESCAPE));
+    node = lmc__root_of(tree, 0);
+    return lmc__get_flat_depth(tree, node) ? lmc__get_node(d, node, list, spare, n)
+                                           : lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* The same, merged. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    lmc__merged root;
+    root.mask = NULL;
+    LMC__TRY(lmc__begin_list(d, side, spare, n, LMC__PAD, &root));
+    if (root.mask) {
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
     return LMC_OK;
+}
+
+/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
+{
+    uint8_t *row;
+    if (side->list) return side->list;
+    row = lmc__push_list(&d->stack, n);
+    if (row) memset(row, side->value, n);
+    return row;
 }
 
 /* == codec/get_planes.h ======================================================================== */
@@ -7473,53 +7389,15 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
  *     plane w-1 -> sides of the root ----------------------------> merge in strips -> join -> dst
  *                                                                                        +-> CRC
  *
- * What is saved is memory traffic. A plane that was merged by itself would be written once and read
- * once more; and a raw one would be copied. With bf16 as it mostly is, the lower plane is raw and
- * the upper one a tree: then no plane is ever written as a whole.
+ * So of bf16 as it mostly is, the lower plane raw and the upper one a tree, no plane is ever
+ * written as a whole.
  *
- * Every read of the payload is checked before the join; the join itself reads rows that are known
- * to have n bytes, and cannot fail. Nothing at dst is written before, so a block that breaks a rule
- * leaves dst as it was; one that only its CRC betrays does not. */
-
-/* One plane, to *row; or, where it is a tree that ends in a merge, its sides to *root: then *row is
- * the list that it may be merged to. There is one spare, so only one plane's sides can wait: a tree
- * that was in *root before is merged to its row first.
+ * Nothing at dst is written before the payload is used up, so a block that breaks a rule leaves dst
+ * as it was; one that only its CRC betrays does not. order: of the block's header.
  *
- * So the last tree of the block is the one that the join merges, whichever plane that is; encoders
- * make it the top one. root->mask says whether there is one: NULL also after a tree whose root is
- * flat, which is in *row already. Masks of the roots that were merged stay on the stack, w - 1
- * of n / 8 bytes at most: w rows and the spare leave a row for them (workspace.h). */
-static enum lmc_status lmc__get_plane(lmc__decoder *d, const uint8_t **row, unsigned p,
-                                      uint8_t *spare, size_t n, lmc__merged *root)
-{
-    unsigned mode;
-    uint8_t *list;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-    mode = *d->in++;
-    if (mode == LMC__PLANE_RAW) { /* used where it lies: the join wants no slack behind it */
-        *row = lmc__take(d, n);
-        LMC__CHECK(*row, LMC_ERR_CORRUPT);
-        return LMC_OK;
-    }
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
-    if (mode != LMC__PLANE_CONSTANT && root->mask) {
-        d->k->merge(root->row, root->mask, n, root->left, root->right);
-        root->mask = NULL;
-    }
-    *row = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
-    if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
-        memset(list, *d->in++, n);
-        return LMC_OK;
-    }
-    root->plane = p;
-    root->row = list;
-    return lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, root);
-}
-
-/* order: of the block's header. The whole payload must be used up before the join: what is left
- * over is an error that must not be found after the output is written. */
+ * The last tree of the block is the one that the join merges; encoders make it the top plane's.
+ * Masks of the roots that were merged before stay on the stack, w - 1 of n / 8 bytes at most: w
+ * rows and the spare leave a row for them (workspace.h). */
 static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, unsigned width,
                                        enum lmc__order order, uint32_t *crc)
 {
@@ -7529,7 +7407,13 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
     unsigned p;
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     root.mask = NULL; /* there is none yet */
-    for (p = 0; p < width; p++) LMC__TRY(lmc__get_plane(d, &planes.row[p], p, spare, n, &root));
+    for (p = 0; p < width; p++) {
+        lmc__side side;
+        LMC__TRY(lmc__begin_list(d, &side, spare, n, 0, &root));
+        if (root.mask && side.list == root.row) root.plane = p;
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
+    }
     LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
@@ -7550,10 +7434,8 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
- * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
- * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
- * so: the pads and marks would need a bound of their own. */
+ * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
+ * bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -7564,21 +7446,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -7586,6 +7453,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -7600,8 +7468,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 
@@ -7642,13 +7512,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = side.list;
-        if (!side.list) { /* a constant; join wants rows */
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, side.value, n);
-            planes.row[p] = list;
-        }
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;
@@ -7699,21 +7564,13 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
 
 /* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class
- *     payload    -> lists of each class and plane, as long as that
- *     prediction, lists -> residual by residual -> elements, CRC
- *
- * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
- * the list of its class and adds it.
- *
- * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
- * of them, before it writes at the same place, and nothing reads that place later: the lists lie
- * elsewhere, and the classes were counted before.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
- */
+ *
+ * The prediction is read twice: by the kernel count_classes, for how many elements each class has
+ * says how long its lists are; then by ungroup, which takes each element's residual from the list
+ * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
+ * place, so the output may be the prediction itself. */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
  * are good until the block is done. Natural planes are sides of class 0, of n elements. */
@@ -7727,9 +7584,7 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
- * (block_header.h). */
+ * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -7759,9 +7614,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
- * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
- * where all are, the list is used as it is. */
+ * a sparse block leaves out are zeros, merged in by the class's mask. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -7784,9 +7637,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 }
 
 /* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
- * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
- * nobody asks for. */
+ * made, so all that is wrong with the payload is found while dst is untouched. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
@@ -7834,86 +7685,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/quant_params.h ====================================================================== */
-
-/* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
- *
- *   element -> symbol -> High, Low -> two lists of bytes, coded like any other (spec 6)
- *
- * A symbol has 16 bits: 0 is the element +0, and others are numbers, from 1, of the points of a
- * grid. A grid is a row of points, q = min, min + 1, ..., for every scale G:
- *
- *   linear        the point q is the float q * G
- *   logarithmic   the point q is the float whose bits are those of G, plus q * step. The bits of a
- *                 float, read as an integer, grow by 2^23 from one power of two to the next, and
- *                 in straight lines between them: all but a logarithm.
- *
- * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
- * machine's registers and no option of a compiler can change it. The limits of scales keep it
- * normal and finite.
- *
- * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction, which the decoder has, too. For the first
- * moment of an optimizer that is the second moment, and the points are updates.
- *
- * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others.
- *
- * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
- *
- *   symbol      0    1     2     3     4    5     6     7     and so on
- *   q                -3    -2    -1    0    1     2     3
- *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
- *
- * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
- * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
- *
- * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
- * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
- *
- * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
- * of reach): it is stored as it is. */
-
-/* The head of a quantised block's payload. */
-#define LMC__QUANTIZED_HEADER 32u
-enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
-#define LMC__MAX_LOW_BITS 8u
-
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
-#define LMC__QUANTIZED_STRIP 1024u
-
-/* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
-typedef struct lmc__quant_params {
-    unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
-    int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
-    lmc__grid grid;
-    unsigned low_bits;
-    unsigned table_size; /* 0: no table */
-    uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
-    uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
-} lmc__quant_params;
-
-#ifndef LMC_NO_QUANTIZE
-
-/* n elements as F32: src itself if they are, or else `wide`. */
-static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, unsigned width)
-{
-    size_t i;
-    if (width == 4) return src;
-    for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
-    return wide;
-}
-
-#endif
-
 /* == codec/put_quantised.h ===================================================================== */
 
 /* Encodes quantised blocks (spec/quantised.md). Their payload is
@@ -7923,26 +7694,20 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
  * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *      |            |                                                             |
- *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *      +--> with is_recovered compared, in the end, with what was restored
+ *                   |                                                             |
+ *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
- * those that came in.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    /* The prediction of as many elements, as the decoder will have it; or NULL. */
-    const uint8_t *second;
-    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
-     * and blocks may begin within one. */
-    uint64_t first;
+    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
+    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
 
@@ -7954,12 +7719,9 @@ typedef struct lmc__quant_source {
  *
  * In this order it is checked: each number of the head by itself, then against the others, then the
  * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size once for all. Only then elements are restored, and from
- * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
- * hold is compared with what there is before a pointer moves.
- *
- * Strips go through the first cache:
+ * code is compared with the table's size. Only then elements are restored, and from there on
+ * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Strips go through the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -7967,22 +7729,14 @@ typedef struct lmc__quant_source {
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
- * they are good as long as both are. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
-     * reaches. */
-    lmc__quant_params params;
-    /* Elements of the block in its first group. All groups after it have group_size elements, but
-     * for the last. */
-    uint32_t first_group;
+    lmc__quant_params params; /* without codes, scales and the grid's n_points */
+    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
     uint32_t n_exceptions;
-    /* 0 where elements have scales of their own. */
-    size_t n_groups;
-    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
-    const uint8_t *positions, *values;
-    /* Of the groups: low bytes, high bytes. */
-    lmc__side scales[2];
+    size_t n_groups;                   /* 0 where elements have scales of their own */
+    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 /* The scale of the block's group number i, as the bits of an F32. */
@@ -7999,9 +7753,7 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
- * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
- * Bias + half of any float. */
+ * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -8054,12 +7806,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only, and exceptions are met in one pass.
- *
- * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
- * are the upper halves of floats; their range keeps every point normal and finite, whatever the
- * symbol, so restoring needs no check of its own. */
+ * only. Table, positions and values are compared with what is left of the payload at once:
+ * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
+ * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -8095,11 +7844,9 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 }
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
- *
- * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
- * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
- * parts are at most 127. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
+ * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
+ * is more in any case (or); else a byte without it never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -8114,8 +7861,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
- * is made anew for each strip: it stays in the cache, where a list of it would not. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -8126,17 +7872,13 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
  * may be the same; or NULL where scales are of groups.
  *
- * Three counters go along with i, the strip's first element: the group at hand and the element at
- * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met.
- *
  *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
  *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
  *
- * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
- * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
- * where four were read, always at or before the next ones. */
+ * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
+ * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
+ * before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
@@ -8232,20 +7974,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -8259,12 +7989,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -8281,8 +8012,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -8359,9 +8090,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -8394,11 +8124,9 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
  *   codec/                knows the parameters only
  *
- * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
- * pointers to the parameters. It does not change once it was made, so threads may share it.
- *
- * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
- * it is as if there were none. */
+ * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
+ * the parameters. It does not change once it was made, so threads may share it. One that keeps
+ * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
 
 /* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
@@ -8424,46 +8152,8 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread looks at jobs[i].status and dst_size, in order
  *
- * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
- * planned before is seen by all tasks, and what they did is seen after it. The library makes no
- * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
- * that number is their workspace.
- *
- * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
- * a lmc__job into a struct of their own (pipeline.h). */
-typedef struct lmc__job {
-    const uint8_t *src;
-    /* The prediction, as many bytes as the decoded block; or NULL. */
-    const uint8_t *base;
-    uint8_t *dst;
-    /* Encoding: of src; room at dst, then what was written there. */
-    size_t src_size, dst_size;
-
-    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
-     * the tensor that quant is of. */
-    enum lmc_dtype dtype;
-    enum lmc_level level;
-    const lmc__quant_params *quant;
-    uint64_t first_element;
-    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_sum: it was. */
-    uint64_t *sum;
-    int has_sum;
-    /* Encoding: its header says Grouping 0, for the file may have no other. */
-    int is_ungrouped;
-
-    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
-     * is all, it is decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info;
-    lmc__streaming streaming;
-    size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
-
-    uint32_t number; /* of the block in its run */
-    /* Set when the job has run. */
-    enum lmc_status status;
-} lmc__job;
+ * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
+ * and what they did is seen after it. The library takes no locks. */
 
 /* What the tasks of a wave share. */
 typedef struct lmc__wave {
@@ -8474,8 +8164,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
+ * bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -8484,6 +8174,7 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+
 /* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
@@ -8492,11 +8183,8 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
-    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1                      ? 1
-            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
-                                       : n) *
-           lmc__count_workers(parallel);
+    const size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n ? lmc__min(n, LMC__JOBS_PER_WORKER) : 1) * lmc__count_workers(parallel);
 }
 
 /* Runs task(arg, i, worker) for i below n; returns when all have returned. */
@@ -8509,9 +8197,7 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
 }
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
- * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
@@ -8547,8 +8233,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -8676,18 +8362,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -8697,7 +8380,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -8735,9 +8418,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -8756,8 +8437,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -8785,21 +8465,17 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -8808,15 +8484,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -8834,10 +8508,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -8866,11 +8538,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -8934,11 +8603,9 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
-/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
- * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
- *
- * data moves when it grows: what points into it does so only while nothing is appended. Elements of
- * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
+ * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
+ * of an array in a buffer are as aligned as malloc's. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -8959,14 +8626,20 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
- * them. */
-typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
+ * `next` are set up, or freed, at once. */
+#define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
 {
-    (void)alloc_user; /* the buffer has it */
-    lmc__free_buffer(b);
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+}
+
+static void lmc__free_buffers(void *object, size_t from, size_t to)
+{
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
 /* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that
@@ -9007,17 +8680,14 @@ static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 
 /* == snapshot/sha256.h ========================================================================= */
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter, and plain C will do.
- *
- * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
- * state is by value, without memory of its own: a copy of it goes on by itself.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
+ * The state is by value: a copy of it goes on by itself. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -9034,12 +8704,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
- * else in this library, so they are put together byte by byte. The constants are of the cube roots
- * of the first 64 primes (4.2.2); v has the standard's variables a to h.
- *
- * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
- * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
+ * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
+ * big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {
@@ -9123,11 +8791,10 @@ static void lmc__finish_fingerprint(lmc__sha256 *sha, uint8_t fingerprint[LMC_FI
 
 /* == snapshot/order.h ========================================================================== */
 
-/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
- * and the size of an element, so they cost no more than written out. */
+/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
+ * and the size of an element. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
-typedef int (*lmc__is_before)(const void *context, size_t i);
 
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
  * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
@@ -9160,18 +8827,18 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
- * 1 must stand before the others. */
-LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
-                                   const void *context)
-{
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (is_before(context, middle)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
+/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
+ * high. Those for which it is 1 must stand before the others. */
+#define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
+    do {                                                                                           \
+        size_t lmc__low = (low), lmc__high = (high);                                               \
+        while (lmc__low < lmc__high) {                                                             \
+            (i) = lmc__low + (lmc__high - lmc__low) / 2;                                           \
+            if (is_before) lmc__low = (i) + 1;                                                     \
+            else lmc__high = (i);                                                                  \
+        }                                                                                          \
+        (i) = lmc__low;                                                                            \
+    } while (0)
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
@@ -9210,21 +8877,16 @@ typedef struct lmc__digester {
     /* how far pieces are planned */
     uint64_t planned;
     size_t planned_tensor;
-    /* bytes of the file */
-    uint64_t absorbed;
-    /* the one that is being absorbed, or next */
-    size_t tensor;
-    /* bytes of it */
-    uint64_t tensor_done;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *fingerprints;
+    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
- * the type that of a tensor from that of a file or a directory. */
+/* The next tensor begins. The type tells its digest from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -9262,26 +8924,17 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
  * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
-    const lmc_tensor *t = d->file->tensors;
+    const lmc_tensor *const tensors = d->file->tensors, *t;
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.sum = 0;
-    piece.crc = 0;
-    piece.phase = 0;
-    piece.part_size = piece.part_crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors &&
-               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
-            d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor)
-            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
+    memset(&piece, 0, sizeof piece);
+    while (d->planned_tensor < d->file->n_tensors &&
+           tensors[d->planned_tensor].offset + tensors[d->planned_tensor].size <= d->planned)
+        d->planned_tensor++;
+    t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
+    piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
+    if (t) start = t->offset;
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -9302,10 +8955,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
- * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
- * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -9324,15 +8976,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -9364,6 +9010,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
 }
 
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
+}
+
 /* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
@@ -9373,16 +9034,14 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
- * need, and its trailer (spec 3.2), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
+ * finds the index. */
 
 /* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
-    unsigned i, any = 0;
-    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
-    return any != 0;
+    static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
+    return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
 /* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
@@ -9405,9 +9064,8 @@ static int lmc__is_draft(const uint8_t *magic)
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. The minor
- * version says nothing that a decoder may go by. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+ * Any feature that is not known could change what the file means, so all are refused. */
+LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
     size_t i;
@@ -9444,17 +9102,24 @@ static enum lmc_status lmc__short_header(const uint8_t *header, size_t size)
     return size > 8 && header[8] != LMC_FORMAT_MAJOR ? LMC_ERR_VERSION : LMC_ERR_TRUNCATED;
 }
 
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+/* Of a header that was checked. The other members stay as they are. */
+static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
+{
+    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
+    info->has_base = lmc__has_base(header);
+    info->features = lmc__get_features(header);
+    info->format_minor = header[9];
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                                   lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
     if (src_size < LMC__HEADER_SIZE) return lmc__short_header(header, src_size);
     LMC__TRY(lmc__check_header(header, lmc__get_kernels()));
     memset(info, 0, sizeof *info);
-    memcpy(info->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    info->has_base = lmc__has_base(header);
-    info->features = lmc__get_features(header);
-    info->format_minor = header[9];
+    lmc__get_header_info(info, header);
     return LMC_OK;
 }
 
@@ -9463,11 +9128,10 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
- * tells one that was cut and continued by another. */
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
+ * The size of the file tells one that was cut and continued by another. */
+LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                                    uint64_t index_size, uint64_t total,
+                                                    const lmc__kernels *k)
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
     /* R3-16 */
@@ -9495,29 +9159,21 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
- * tasks run one after another.
- *
- * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
- * is larger, whatever the file's size. */
+ * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
+ * for each worker, or one block if that is larger, whatever the file's size. */
 
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
     /* writer: bytes before job.dst that hold the header and the body of the RUN section which
      * begins here; 0: none does */
     size_t head_size;
-    /* of the block's content, in coder.pieces */
-    size_t first_piece, n_pieces;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
-    /* a reader's: number of its run */
-    size_t run;
-    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
-     */
-    int is_identified;
+    size_t run; /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -9536,33 +9192,25 @@ typedef struct lmc__part {
 /* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
  * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
-    const lmc_parallel *parallel;
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    /* encoding: predictions of the wave's blocks */
-    lmc__buffer base;
-    /* of the wave that is being planned */
-    size_t n_jobs;
-    /* the wave at hand makes out[out_number] */
-    unsigned out_number;
-    /* what is to be done with each job; gets the coder */
-    lmc_task task;
-    /* takes the parts; write NULL: nobody wants them */
-    lmc_sink sink;
+    lmc__buffer base;  /* encoding: predictions of the wave's blocks */
+    lmc__buffer parts; /* lmc__part, of the other out */
+    lmc__wave wave;    /* without jobs: those are the snapshot's */
+    const lmc_parallel *parallel;
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    /* of the other out */
-    lmc__buffer parts;
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
+     * most that is read beside one wave */
     uint8_t *read_to;
-    size_t read_size, read_got;
-    /* the most that is read beside one wave */
-    size_t read_portion;
+    size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -9570,21 +9218,7 @@ typedef struct lmc__coder {
     void *progress_user;
     uint64_t done;
 } lmc__coder;
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    visit(&c->jobs, alloc_user);
-    visit(&c->pieces, alloc_user);
-    visit(&c->workspaces, alloc_user);
-    visit(&c->parts, alloc_user);
-    visit(&c->base, alloc_user);
-    for (i = 0; i < 2; i++) {
-        visit(&c->in[i], alloc_user);
-        visit(&c->out[i], alloc_user);
-    }
-}
+#define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -9592,10 +9226,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
+static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
  * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
@@ -9616,9 +9250,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/tried.md has 1/4 to 2 MiB. */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -9649,8 +9282,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
- * NULL: pieces are summed up one by one, when they are decoded. */
+/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
+ * NULL: pieces are summed up when they are decoded. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -9660,8 +9293,7 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
- * different ones, so tasks do not disturb each other. */
+ * of them, where the block goes into several files, has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
@@ -9698,7 +9330,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status != LMC_OK) return;
@@ -9753,14 +9384,13 @@ static void lmc__read_portion(lmc__coder *c)
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
-    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    if (index == 0) lmc__write_parts(c);
     else if (index == 1) lmc__read_portion(c);
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
- * first, for it came first; then those of blocks, in order; then that of reading, which is about
- * bytes behind them. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
+ * of the bytes: of writing, of blocks, of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -9803,7 +9433,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
  * says. */
-static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     /* R3-12 */
@@ -9814,8 +9444,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
- * those that it may have of earlier files. */
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {
@@ -9843,19 +9472,17 @@ static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 
 /* == snapshot/names.h ========================================================================== */
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* of the base's items: where it is */
-    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
+    size_t file_number;         /* where it is, of those that are searched */
+    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -9865,16 +9492,17 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by fingerprint. */
+/* By name, then by fingerprint, or by file if one of them has none. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
-    int order = lmc__compare_names(x, y);
-    return order || !x->fingerprint ? order
-                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    const int order = lmc__compare_names(x, y);
+    if (order) return order;
+    if (x->fingerprint && y->fingerprint)
+        return memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
-/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -9890,10 +9518,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
- * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
+ * lies does not count. */
+LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
+                                                uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -9912,47 +9540,47 @@ static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LM
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-typedef struct lmc__name_search {
-    const lmc__item *items;
+/* The first of n sorted items that is not before name, or one of that in a file before
+ * file_number. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
+{
     lmc__item wanted;
-} lmc__name_search;
-
-static int lmc__is_name_before(const void *context, size_t i)
-{
-    const lmc__name_search *const s = (const lmc__name_search *)context;
-    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
-}
-
-/* The first of n sorted items that is not before name. */
-static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
-{
-    lmc__name_search search;
-    memset(&search, 0, sizeof search);
-    search.items = items;
-    search.wanted.name = (const uint8_t *)name;
-    search.wanted.size = strlen(name);
-    return lmc__find_first(0, n, lmc__is_name_before, &search);
+    size_t i;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    wanted.file_number = file_number;
+    LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
+    return i;
 }
 
 /* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *fingerprint)
+                                        const uint8_t *fingerprint, size_t file_number,
+                                        const lmc_tensor *tensor)
 {
-    lmc__item item;
-    item.name = (const uint8_t *)name;
-    item.size = size;
-    item.fingerprint = fingerprint;
-    item.file_number = 0;
-    item.tensor = NULL;
+    const lmc__item item = {(const uint8_t *)name, size, fingerprint, file_number, tensor};
     return lmc__append(items, &item, sizeof item);
+}
+
+/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
+{
+    size_t i;
+    if (f->n_tensors == 0)
+        return lmc__append_item(items, f->path, strlen(f->path), f->fingerprint, file_number, NULL);
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint, file_number, t));
+    }
+    return LMC_OK;
 }
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
- * that fill one place of the table; two different ones are taken for the same with a chance of n in
- * 2^61. The two lowest bits of a place say what is known of the path: */
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
+ * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+ * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
@@ -9974,7 +9602,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 }
 
 /* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__path_set *set)
+LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
     const size_t old_size = set->table.size / 8;
@@ -9990,7 +9618,7 @@ static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 }
 
 /* A path whose digest that is, so far as it has gone, is of that sort. */
-static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
+LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
     uint64_t key, *place;
@@ -10034,10 +9662,7 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
 
 /* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of.
- *
- * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
- * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+ * made of. Checks come before use, field by field. */
 
 /* The header of a section; whoever reads the body compares body_crc. */
 typedef struct lmc__section {
@@ -10073,20 +9698,23 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
     return memcmp(section->kind, kind, 4) == 0;
 }
 
+static int lmc__is_known_kind(const lmc__section *section)
+{
+    return lmc__is_kind(section, "FILE") || lmc__is_kind(section, "RUN ") ||
+           lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
+}
+
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
-static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
-                                        const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
+                                                  const lmc__kernels *k)
 {
     LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R4-3 */
-    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
-                   lmc__is_kind(section, "INDX"),
-               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
+               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
     LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
@@ -10159,7 +9787,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 
 /* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
  * of tag. This version knows none; those of an odd tag nobody may pass over. */
-static enum lmc_status lmc__skip_records(lmc__cursor *c)
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;
@@ -10217,20 +9845,18 @@ static int64_t lmc__unzigzag(uint64_t v)
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * Names are told by what they share with those before them: an entry refers to an earlier one of
- * its section, and gives the bytes in between. */
+ * A name is told by what it shares with that of an earlier entry of the section. */
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    /* Its arrays and strings are in the stream's memory. */
-    lmc_file file;
-    /* The stream that it is a part of, and where in that it begins. */
-    size_t stream;
-    uint64_t start;
+    lmc_file file;  /* its arrays and strings are in the stream's memory */
+    size_t stream;  /* that it is a part of, */
+    uint64_t start; /* and where in that it begins */
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
-    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
+    size_t unread_at;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -10239,11 +9865,10 @@ typedef struct lmc__listed_file {
 /* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    /* Those that cut it, as far as they are known: of whoever keeps runs. */
-    size_t first_run, n_runs;
-    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;     /* the section does not tell the size */
-    lmc__buffer memory; /* of its files */
+    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;           /* the section does not tell the size */
+    lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
 /* All files of a snapshot, in order. */
@@ -10318,35 +9943,29 @@ static void lmc__remove_stream(lmc__listing *l)
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
- * empty. So a restored file lies below the directory that it is restored to, on every system whose
- * separators are these. */
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file lies below the directory that it is restored to. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, start = 0;
+    size_t i, n, start = 0; /* of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
-        if (i == size || p[i] == '/') {
-            size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') ||
-                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
-                return 0;
-            start = i + 1;
-        } else if (p[i] == 0) {
-            return 0;
-        }
+        if (i < size && p[i] == 0) return 0;
+        if (i < size && p[i] != '/') continue;
+        n = i - start;
+        if (n == 0 || (n <= 2 && p[start] == '.' && p[i - 1] == '.')) return 0;
+        start = i + 1;
     }
     return 1;
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
- * shape makes the rest of it irrelevant, however large. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++)
+    for (i = 0; i < rank; i++) /* then the others do not matter */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -10367,343 +9986,260 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
 
-/* -- entries: their fields, which are complete and within their limits -- */
+/* -- a FILE body -- */
 
-typedef struct lmc__file_entry {
-    lmc_file file; /* but path and tensors */
-    unsigned prefix;
-    const uint8_t *rest;
-    uint32_t rest_size;
-    uint64_t n_tensors;
-} lmc__file_entry;
+/* While the entries of a body are parsed: twice, by the same functions. The first time they are
+ * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
+ * is known then. The second time they are copied, and compared with each other. */
+typedef struct lmc__body_parser {
+    lmc__cursor c;
+    uint64_t n_files;
+    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
+     * of shapes. */
+    uint64_t n_tensors, n_words, n_chars;
+    /* Where they go. items: of the tensors' names. */
+    lmc_tensor *tensors;
+    lmc__item *items;
+    uint64_t *words;
+    char *chars;
+    /* the path of the file before, or "" */
+    const char *path;
+    size_t path_size;
+    uint64_t start; /* of the next file, within the stream */
+} lmc__body_parser;
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors; most of it is there only
- * if Form says so. */
-static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
+/* Bytes go to the strings. Returns where they begin. */
+static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
-    unsigned form;
-    uint64_t v;
-    memset(e, 0, sizeof *e);
-    LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get8(c, &e->prefix));
-    LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
-    if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
-    else if (form & LMC__FILE_IS_UNKNOWN) e->file.size = LMC_UNKNOWN_SIZE;
-    else LMC__TRY(lmc__get_limited(c, &e->file.size, LMC__MAX_FILE_SIZE));
-    if (form & LMC__FILE_HAS_MODE) {
-        LMC__TRY(lmc__get_limited(c, &v, 07777));
-        e->file.has_mode = 1;
-        e->file.mode = (uint32_t)v;
-    }
-    if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
-        e->file.has_mtime = 1;
-        e->file.mtime_s = (int64_t)lmc__take64(c);
-        e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
-    }
-    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
-        LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
-    return LMC_OK;
+    char *const to = x->tensors ? x->chars + x->n_chars : NULL;
+    if (to && size) memcpy(to, p, size);
+    x->n_chars += size;
+    return to;
 }
 
-typedef struct lmc__tensor_entry {
-    uint64_t back; /* the reference is the entry so many before; 0: none */
-    unsigned prefix, suffix;
-    const uint8_t *middle;
-    uint32_t middle_size, name_size;
-    uint64_t gap;
-    int is_like; /* what follows, but the loss, is the reference's */
-    enum lmc_dtype dtype;
-    const uint8_t *dtype_name; /* of LMC_AUTO: a string that no number stands for */
-    uint32_t dtype_size;
-    unsigned rank;
-    const uint8_t *shape; /* varints, which are valid */
-    uint64_t size;        /* of LMC_AUTO */
-    lmc_loss loss;
-} lmc__tensor_entry;
-
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. */
-static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
+/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
+ * is that of its shape; of others nobody can tell. */
+LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
+    lmc__cursor *const c = &x->c;
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
     LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
-    e->dtype = (enum lmc_dtype)code;
-    if (e->dtype == LMC_AUTO) {
+    t->dtype = lmc__dtypes[code].name;
+    if (code == LMC_AUTO) {
+        const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
         /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
-        e->dtype_size = size;
-        e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        name = lmc__take_bytes(c, size);
+        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
             /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
+                           memcmp(lmc__dtypes[i].name, name, size) != 0,
                        LMC_ERR_CORRUPT);
+        t->dtype = lmc__put_chars(x, name, size);
+        (void)lmc__put_chars(x, "", 1);
     }
-    LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
-    e->shape = c->p;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
-    if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get8(c, &t->rank));
+    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    t->shape = x->tensors ? x->words + x->n_words : NULL;
+    for (i = 0; i < t->rank; i++, x->n_words++) {
+        LMC__TRY(lmc__get_varint(c, &v));
+        if (x->tensors) x->words[x->n_words] = v;
+    }
+    if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
+    if (!x->tensors) return LMC_OK;
+    t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
+    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. What refers to another entry is not
- * looked at. */
-LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tensor_entry *e)
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
+ * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
+ * reference is the entry so many before; 0: none. */
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                                   uint64_t *position)
 {
-    unsigned form;
-    memset(e, 0, sizeof *e);
+    lmc__cursor *const c = &x->c;
+    const lmc_tensor *reference = NULL;
+    const uint8_t *middle, *before = NULL, *behind = NULL; /* of the name */
+    unsigned form, prefix = 0, suffix = 0;
+    uint32_t middle_size;
+    uint64_t back, gap = 0;
+    lmc_tensor t;
+    memset(&t, 0, sizeof t);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
-    LMC__TRY(lmc__get_varint(c, &e->back));
-    e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
-    if (e->back) {
-        LMC__TRY(lmc__get8(c, &e->prefix));
-        LMC__TRY(lmc__get8(c, &e->suffix));
+    LMC__TRY(lmc__get_varint(c, &back));
+    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    if (back) {
+        LMC__TRY(lmc__get8(c, &prefix));
+        LMC__TRY(lmc__get8(c, &suffix));
     }
-    LMC__TRY(
-        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
     /* R2-3 */
-    LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
-               LMC_ERR_CORRUPT);
-    e->name_size = e->prefix + e->middle_size + e->suffix;
-    if (form & LMC__TENSOR_HAS_GAP) {
-        LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    if (x->tensors && back) {
+        const lmc__item *item;
+        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        reference = &x->tensors[x->n_tensors - back];
+        item = &x->items[x->n_tensors - back];
+        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        before = item->name;
+        behind = item->name + item->size - suffix;
     }
-    if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
+    t.name = lmc__put_chars(x, before, prefix);
+    (void)lmc__put_chars(x, middle, middle_size);
+    (void)lmc__put_chars(x, behind, suffix);
+    (void)lmc__put_chars(x, "", 1);
+    if (form & LMC__TENSOR_HAS_GAP) {
+        LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
+        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    }
+    if (!(form & LMC__TENSOR_IS_LIKE)) {
+        LMC__TRY(lmc__parse_type(x, &t));
+    } else if (reference) {
+        t.dtype = reference->dtype;
+        t.rank = reference->rank;
+        t.shape = reference->shape;
+        t.size = reference->size;
+    }
     if (form & LMC__TENSOR_HAS_LOSS) {
         LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
-        e->loss.generation = lmc__take8(c);
-        e->loss.measure = (enum lmc_measure)lmc__take8(c);
-        e->loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
+        t.loss.generation = lmc__take8(c);
+        t.loss.measure = (enum lmc_measure)lmc__take8(c);
+        t.loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
         /* R4-38 */
-        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
-                   LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
     }
-    return LMC_OK;
-}
-
-/* -- a FILE body -- */
-
-/* What a body has. */
-typedef struct lmc__body_counts {
-    uint64_t n_files, n_tensors, n_words, n_chars;
-    int has_records;
-} lmc__body_counts;
-
-/* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
- * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
-{
-    lmc__file_entry file;
-    lmc__tensor_entry tensor;
-    uint64_t i, j;
-    memset(counts, 0, sizeof *counts);
-    LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
-    for (i = 0; i < counts->n_files; i++) {
-        LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R4-16 */
-        LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
-        counts->n_chars += file.prefix + file.rest_size + 1;
-        counts->n_tensors += file.n_tensors;
-        for (j = 0; j < file.n_tensors; j++) {
-            LMC__TRY(lmc__get_tensor_entry(c, &tensor));
-            counts->n_words += tensor.rank;
-            counts->n_chars +=
-                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
-        }
+    if (x->tensors) {
+        const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
+                                NULL};
+        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        t.offset = *position + gap;
+        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        *position = t.offset + t.size;
+        x->tensors[x->n_tensors] = t;
+        x->items[x->n_tensors] = item;
     }
-    counts->has_records = lmc__left(c) != 0;
-    return lmc__skip_records(c);
-}
-
-/* While the entries of a body that was counted are copied. */
-typedef struct lmc__body_parser {
-    lmc__cursor c;
-    /* of all files of the body; so many are there. items: of their names */
-    lmc_tensor *tensors;
-    lmc__item *items;
-    size_t n_tensors;
-    /* what is left of the memory: shapes; strings, NUL-terminated */
-    uint64_t *words;
-    char *chars;
-} lmc__body_parser;
-
-/* Bytes go to the strings. */
-static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
-{
-    if (size) memcpy(x->chars, p, size);
-    x->chars += size;
-}
-
-/* The next path, of which the first bytes are those of `before`; its size to *size, which was that
- * one's. */
-static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
-                                      const char *before, size_t *size, const char **path)
-{
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
-    *path = x->chars;
-    lmc__put_chars(x, before, e->prefix);
-    lmc__put_chars(x, e->rest, e->rest_size);
-    *x->chars++ = 0;
-    *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
-    return LMC_OK;
-}
-
-/* Dtype, shape and size of a tensor whose entry says them itself. The size of a known dtype is that
- * of its shape; of others nobody can tell. */
-static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_entry *e,
-                                      lmc_tensor *t)
-{
-    lmc__cursor shape;
-    unsigned i;
-    shape.p = e->shape;
-    shape.end = x->c.end;
-    t->rank = e->rank;
-    t->shape = x->words;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(&shape, x->words++));
-    t->dtype = lmc__dtypes[e->dtype].name;
-    t->size = e->size;
-    if (e->dtype != LMC_AUTO) {
-        t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
-        return LMC_OK;
-    }
-    t->dtype = x->chars;
-    lmc__put_chars(x, e->dtype_name, e->dtype_size);
-    *x->chars++ = 0;
-    return LMC_OK;
-}
-
-/* The next tensor, which begins at *position of its file or behind it, and ends within it: so
- * tensors are in order and do not overlap. */
-static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *file,
-                                        uint64_t *position)
-{
-    lmc_tensor *const t = &x->tensors[x->n_tensors];
-    lmc__item *const item = &x->items[x->n_tensors];
-    lmc__tensor_entry e;
-    LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
-    memset(t, 0, sizeof *t);
-    memset(item, 0, sizeof *item);
-    t->name = x->chars;
-    if (e.back) {
-        const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
-        lmc__put_chars(x, reference->name, e.prefix);
-        lmc__put_chars(x, e.middle, e.middle_size);
-        lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
-    } else lmc__put_chars(x, e.middle, e.middle_size);
-    *x->chars++ = 0;
-    item->name = (const uint8_t *)t->name;
-    item->size = e.name_size;
-    if (e.is_like) {
-        const lmc_tensor *const reference = t - (size_t)e.back;
-        t->dtype = reference->dtype;
-        t->rank = reference->rank;
-        t->shape = reference->shape;
-        t->size = reference->size;
-    } else LMC__TRY(lmc__copy_type(x, &e, t));
-    t->loss = e.loss;
-    LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
-    t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
-    *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
 }
 
-/* The next file, which begins at *start of the stream. Names must differ within it: sorted, equal
- * ones are neighbours. (That comes later, for later entries may refer to these.) */
-static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size_t *path_size,
-                                      uint64_t *start)
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
+ * says so, and its tensors. The first bytes of the path are those of the file before. */
+LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
-    const char *const before =
-        *path_size ? lmc__listed_at(l, l->n_files - 1)->file.path : NULL; /* in this section */
+    lmc__cursor *const c = &x->c;
+    unsigned form, prefix;
+    const uint8_t *rest;
+    uint32_t rest_size;
+    uint64_t v, n_tensors = 0, position = 0;
     lmc__listed_file *f;
-    lmc__file_entry e;
-    uint64_t position = 0, i;
-    LMC__TRY(lmc__get_file_entry(&x->c, &e));
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
+    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
+                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get8(c, &prefix));
+    LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
+    if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
+    else if (form & LMC__FILE_IS_UNKNOWN) file.size = LMC_UNKNOWN_SIZE;
+    else LMC__TRY(lmc__get_limited(c, &file.size, LMC__MAX_FILE_SIZE));
+    if (form & LMC__FILE_HAS_MODE) {
+        LMC__TRY(lmc__get_limited(c, &v, 07777));
+        file.has_mode = 1;
+        file.mode = (uint32_t)v;
+    }
+    if (form & LMC__FILE_HAS_MTIME) {
+        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        file.has_mtime = 1;
+        file.mtime_s = (int64_t)lmc__take64(c);
+        file.mtime_ns = lmc__take32(c);
+        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+    }
+    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
+        LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
+    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    file.path = lmc__put_chars(x, x->path, prefix);
+    (void)lmc__put_chars(x, rest, rest_size);
+    (void)lmc__put_chars(x, "", 1);
+    x->path = file.path;
+    x->path_size = prefix + rest_size;
+    /* R4-23 */
+    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
+               LMC_ERR_CORRUPT);
+    file.n_tensors = (size_t)n_tensors;
+    if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
+    for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
+    if (!x->tensors) return LMC_OK;
     LMC__TRY(lmc__add_file(l, &f));
     f->is_described = 1;
-    f->file = e.file;
-    f->start = *start;
-    LMC__TRY(lmc__copy_path(x, &e, before, path_size, &f->file.path));
-    f->file.n_tensors = (size_t)e.n_tensors;
-    if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
-    for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
-    if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
-    *start += e.file.size;
+    f->file = file;
+    f->start = x->start;
+    if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
+    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    x->start += file.size;
     return LMC_OK;
 }
 
-/* No two tensors of a file have one name. items: of all tensors of the stream, which are used
- * up. */
-static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream *stream,
-                                        lmc__item *items)
+/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
+ * allocation, in order of falling alignment:
+ *
+ *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
+ *
+ * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
+ * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
+ * 3 bytes at least. */
+LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
+                                                   size_t size)
 {
-    size_t i;
-    for (i = 0; i < stream->n_files; i++) {
-        const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
+    lmc__stream *stream;
+    lmc__body_parser x;
+    lmc__item *items;
+    uint64_t i;
+    int pass;
+    LMC__TRY(lmc__add_stream(l, &stream));
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    memset(&x, 0, sizeof x);
+    for (pass = 0; pass < 2; pass++) {
+        x.c.p = body;
+        x.c.end = body + size;
+        LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
+        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        x.path = "";
+        x.path_size = 0;
+        for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
+        if (pass) break;
+        l->has_records |= lmc__left(&x.c) != 0;
+        LMC__TRY(lmc__skip_records(&x.c));
+        LMC__TRY(
+            lmc__reserve(&stream->memory, x.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                              8 * x.n_words + x.n_chars));
+        x.tensors = (lmc_tensor *)(void *)stream->memory.data;
+        x.items = (lmc__item *)(void *)(x.tensors + x.n_tensors);
+        x.words = (uint64_t *)(void *)(x.items + x.n_tensors);
+        x.chars = (char *)(x.words + x.n_words);
+        x.n_tensors = x.n_words = x.n_chars = 0;
+    }
+    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
+    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
+    items = x.items;
+    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+        const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
-}
-
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, which the first pass over the entries has measured:
- *
- *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
- *
- * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
- * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
- * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
-{
-    lmc__stream *stream;
-    lmc__body_counts counts;
-    lmc__body_parser x;
-    uint64_t i, start = 0;
-    size_t path_size = 0;
-    LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    memset(&x, 0, sizeof x);
-    x.c.p = body;
-    x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, &counts));
-    l->has_records |= counts.has_records;
-    LMC__TRY(
-        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                          8 * counts.n_words + counts.n_chars));
-    x.tensors = (lmc_tensor *)(void *)stream->memory.data;
-    x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
-    x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
-    x.chars = (char *)(x.words + counts.n_words);
-    x.c.p = body;
-    LMC__TRY(lmc__get_varint(&x.c, &i)); /* the number of files */
-    for (i = 0; i < counts.n_files; i++) LMC__TRY(lmc__copy_file(&x, l, &path_size, &start));
-    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
-    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : start;
-    return lmc__check_names(l, stream, x.items);
 }
 
 /* The rules for all files together: no path twice, none below a file, and a nameless file is
@@ -10746,14 +10282,6 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* A tensor that is written, and what is asked of it again and again. */
-typedef struct lmc__written_tensor {
-    const lmc_tensor *t;
-    const uint8_t *name;
-    size_t name_size;
-    enum lmc_dtype dtype;
-} lmc__written_tensor;
-
 /* How an entry may refer to another one, and bytes of it that depend on that. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
@@ -10761,100 +10289,95 @@ typedef struct lmc__reference {
     uint64_t size;
 } lmc__reference;
 
-static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
-           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
-           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+    return a->rank == b->rank && a->size == b->size && strcmp(a->dtype, b->dtype) == 0 &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share at their ends, in a row: at most 255, and n. */
-static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+/* Bytes that names share, from a and b on by step: at most 255, and n. */
+static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
-    while (i < 255 && i < n && *a == *b) {
-        i++;
-        if (i < n) a += step, b += step;
-    }
+    while (i < 255 && i < n && a[step * (int)i] == b[step * (int)i]) i++;
     return i;
 }
 
 /* Of what Dtype, Rank, Shape and Size take. */
-static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
     unsigned i;
-    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
-    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+    for (i = 0; i < t->rank; i++) n += lmc__varint_size(t->shape[i]);
+    return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
 /* So many entries back references are looked for. Tensors of a layer come again with the next. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of w smallest; before: the n entries before it, the last
- * first; type_size: see lmc__count_type_bytes. */
-static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
-                                            const lmc__written_tensor *const *before, unsigned n,
-                                            uint64_t type_size)
+/* The reference that makes the entry of t smallest; n: entries before it. */
+static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
+    const uint64_t type_size = lmc__count_type_bytes(t, dtype);
+    const size_t name_size = strlen(t->name);
     lmc__reference best;
-    unsigned i;
+    unsigned back;
     memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
-    for (i = 0; i < n; i++) {
-        const lmc__written_tensor *const other = before[i];
-        const size_t most = lmc__min(w->name_size, other->name_size);
+    best.size = lmc__varint_size(name_size) + name_size + type_size;
+    for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
+        const lmc_tensor *const other = t - back;
+        const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
         lmc__reference found;
         size_t middle;
-        found.back = i + 1;
-        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.back = back;
+        found.prefix = lmc__count_shared(t->name, other->name, most, 1);
         found.suffix = most == found.prefix ? 0
-                                            : lmc__count_shared(w->name + w->name_size - 1,
-                                                                other->name + other->name_size - 1,
+                                            : lmc__count_shared(t->name + name_size - 1,
+                                                                other->name + other_size - 1,
                                                                 most - found.prefix, -1);
-        found.is_like = lmc__is_like(w, other);
-        middle = w->name_size - found.prefix - found.suffix;
+        found.is_like = lmc__is_like(t, other);
+        middle = name_size - found.prefix - found.suffix;
         found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
         if (found.size < best.size) best = found;
     }
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
- * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
-LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
-                                                    const lmc__reference *r, uint64_t position)
+/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+ * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
+                                                    enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
+    const lmc__reference r = lmc__choose_reference(t, n, dtype);
     const lmc_loss loss = lmc__get_loss(t);
     const uint64_t gap = t->offset - position;
-    const size_t middle = w->name_size - r->prefix - r->suffix;
+    const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
         (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
          (int)loss.measure > (int)LMC_MEASURE_NMSE))
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+    LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
                                    (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
-    LMC__TRY(lmc__append_varint(out, r->back));
-    if (r->back) {
-        LMC__TRY(lmc__append8(out, r->prefix));
-        LMC__TRY(lmc__append8(out, r->suffix));
+    LMC__TRY(lmc__append_varint(out, r.back));
+    if (r.back) {
+        LMC__TRY(lmc__append8(out, r.prefix));
+        LMC__TRY(lmc__append8(out, r.suffix));
     }
     LMC__TRY(lmc__append_varint(out, middle));
-    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    LMC__TRY(lmc__append(out, t->name + r.prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
-    if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
-        if (w->dtype == LMC_AUTO) {
+    if (!r.is_like) {
+        LMC__TRY(lmc__append8(out, (unsigned)dtype));
+        if (dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
         }
         LMC__TRY(lmc__append8(out, t->rank));
         for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
-        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+        if (dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
     }
     if (!loss.generation) return LMC_OK;
     LMC__TRY(lmc__append8(out, loss.generation));
@@ -10863,40 +10386,28 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
-    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
-        t->size > LMC__MAX_FILE_SIZE - t->offset)
+    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
+        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
         return 0;
-    if (w->dtype == LMC_AUTO)
-        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
 /* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
-    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
-    const lmc__written_tensor *before[LMC__MAX_BACK];
     uint64_t position = 0;
     size_t i;
     for (i = 0; i < file->n_tensors; i++) {
-        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
         const lmc_tensor *const t = &file->tensors[i];
-        lmc__reference r;
-        unsigned n = 0;
+        enum lmc_dtype dtype;
         if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
-        w->t = t;
-        w->name = (const uint8_t *)t->name;
-        w->name_size = strlen(t->name);
-        w->dtype = lmc_dtype_find(t->dtype);
-        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
-        for (; n < LMC__MAX_BACK && n < i; n++)
-            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
-        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
-        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        dtype = lmc_dtype_find(t->dtype);
+        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
     return LMC_OK;
@@ -10947,15 +10458,13 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 /* == snapshot/texts.h ========================================================================== */
 
 /* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
- * says what the FILE section has said already, takes no space.
+ * in the header of a file. Runs of Prediction 3 are predicted by it.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
- * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
- * byte, and its tensor's text 66,322. */
+ * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
+ * that are wanted: so any bytes of it take time in proportion to their number, and that of at
+ * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -10963,7 +10472,7 @@ typedef struct lmc__text {
     uint8_t *dst;
 } lmc__text;
 
-static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+LMC__COLD static void lmc__make_text(lmc__text *x, const void *p, size_t size)
 {
     const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
     if (from < to)
@@ -10972,7 +10481,7 @@ static void lmc__make_text(lmc__text *x, const void *p, size_t size)
     x->at += size;
 }
 
-static void lmc__make_string(lmc__text *x, const char *string)
+LMC__COLD static void lmc__make_string(lmc__text *x, const char *string)
 {
     lmc__make_text(x, string, strlen(string));
 }
@@ -10986,14 +10495,16 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
     lmc__make_text(x, digits + sizeof digits - n, n);
 }
 
-/* The text of one tensor; but for the first, the comma in front of it is a part of that. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t name_size)
+/* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
+ * stands for its name there. */
+LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
+                                      const void *name, size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
     unsigned j;
     lmc__make_string(x, i ? ",\"" : "\"");
-    lmc__make_text(x, t->name, name_size);
+    lmc__make_text(x, name, name_size);
     lmc__make_string(x, "\":{\"dtype\":\"");
     lmc__make_string(x, t->dtype);
     lmc__make_string(x, "\",\"shape\":[");
@@ -11008,8 +10519,7 @@ static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, size_t
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
- * their sizes are kept. */
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
 typedef struct lmc__text_entry {
     uint64_t start; /* of its text */
     size_t name_size;
@@ -11032,8 +10542,9 @@ LMC__COLD static enum lmc_status lmc__measure_text(lmc__listed_file *f)
         memset(&entry, 0, sizeof entry);
         entry.start = x.at;
         if (i < f->file.n_tensors) {
-            entry.name_size = strlen(f->file.tensors[i].name);
-            lmc__make_entry(&x, &f->file, i, entry.name_size);
+            const char *const name = f->file.tensors[i].name;
+            entry.name_size = strlen(name);
+            lmc__make_entry(&x, &f->file, i, name, entry.name_size);
         }
         LMC__TRY(lmc__append(&f->text_at, &entry, sizeof entry));
     }
@@ -11048,33 +10559,22 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
     return LMC_OK;
 }
 
-typedef struct lmc__text_search {
-    const lmc__text_entry *entries;
-    uint64_t offset;
-} lmc__text_search;
-
-static int lmc__is_text_before(const void *context, size_t i)
-{
-    const lmc__text_search *const s = (const lmc__text_search *)context;
-    return s->entries[i + 1].start <= s->offset;
-}
-
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
-static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
-    lmc__text_search search;
+    const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
     size_t i;
     if (size == 0) return;
-    search.entries = lmc__text_entries(f);
-    search.offset = offset;
-    i = lmc__find_first(0, f->file.n_tensors, lmc__is_text_before, &search);
-    x.at = search.entries[i].start;
+    LMC__FIND_FIRST(i, 0, f->file.n_tensors, entries[i + 1].start <= offset);
+    x.at = entries[i].start;
     x.from = offset;
     x.to = offset + size;
     x.dst = dst;
-    for (; x.at < x.to; i++) lmc__make_entry(&x, &f->file, i, search.entries[i].name_size);
+    for (; x.at < x.to; i++)
+        lmc__make_entry(&x, &f->file, i, f->file.tensors[i].name, entries[i].name_size);
 }
 
 /* == snapshot/runs.h =========================================================================== */
@@ -11084,10 +10584,8 @@ static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
 typedef struct lmc__segment {
-    /* within the stream */
-    uint64_t start, size;
-    /* within the base's item, or the file: where the prediction begins */
-    uint64_t base_offset;
+    uint64_t start, size; /* within the stream */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
     /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
      * plus 1 */
     uint32_t base;
@@ -11095,19 +10593,13 @@ typedef struct lmc__segment {
 
 /* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
 typedef struct lmc__run {
-    /* within the stream */
-    uint64_t start;
+    uint64_t start; /* within the stream */
     uint64_t size;
-    /* decoded bytes of each block but the last */
-    size_t block_size;
-    /* at most 2^32 - 1 */
-    uint64_t n_blocks;
-    /* number of the stream */
-    size_t stream;
-    /* LMC__PREDICT_... */
-    unsigned prediction;
-    /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    unsigned conversion;
+    size_t block_size;   /* decoded bytes of each block but the last */
+    uint64_t n_blocks;   /* at most 2^32 - 1 */
+    size_t stream;       /* its number */
+    unsigned prediction; /* LMC__PREDICT_... */
+    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
     /* those of many runs may be in one buffer: from this one on; none without a prediction */
     size_t first_segment;
     uint32_t n_segments;
@@ -11173,9 +10665,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the
- * item or file of the last segment that has one, -1 at first. Items and files are numbered below
- * 2^32 - 1. */
+/* The next segment, which begins at s->start. last: number of the item or file of the last segment
+ * that has one, -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -11196,12 +10687,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer.
- *
- * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
- * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
- * proportion to the body. Not checked here: whether what predicts them is there
- * (lmc__check_predictions). */
+ * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
+ * that grows in proportion to the body. They are as many as the body says, and end where the run
+ * does, within the stream. Whether what predicts them is there is not checked here. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -11212,10 +10700,9 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     uint64_t n_segments, i;
     int64_t last = -1;
     lmc__segment s;
-    lmc__cursor c;
+    lmc__cursor c = {body, body};
     LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    c.p = body;
-    c.end = body + size;
+    c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
     LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;
@@ -11268,26 +10755,24 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
  * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
- * reader, which begins with the index, must parse it (index.h). */
+ * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
- * there: only then is it known how large they are together. */
+ * ended. The entry of a run is made when its blocks are there: then it is known how large they
+ * are. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
-    uint64_t limit; /* on their size */
-    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
-    lmc__buffer run_body;
-    uint64_t run_stored;
+    lmc__buffer run_body; /* of the run at hand */
+    uint64_t limit;       /* on the size of entries and rows */
+    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
     size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
+#define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -11295,8 +10780,9 @@ static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part,
     return lmc__append(part, data, size);
 }
 
-static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
-                                        const uint8_t *body, size_t body_size)
+LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind,
+                                                  uint64_t stored, const uint8_t *body,
+                                                  size_t body_size)
 {
     LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
     LMC__TRY(lmc__append_varint(&b->entries, stored));
@@ -11315,8 +10801,8 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 }
 
 /* The next section, with its body; of an ancillary one only its size counts. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
-                                          const uint8_t *body, uint64_t body_size)
+LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                                    const uint8_t *body, uint64_t body_size)
 {
     const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
     LMC__TRY(lmc__index_run_end(b));
@@ -11356,8 +10842,8 @@ static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
- * a digester is told anew before each wave is absorbed. */
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
+ * it is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
     return b->entries.data + b->fingerprints_at;
@@ -11375,8 +10861,8 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                uint64_t file_size)
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                          uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
@@ -11388,8 +10874,7 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. With its size a reader finds it; with its
- * Header_CRC it tells it from another one of the same numbers. */
+/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -11411,31 +10896,24 @@ typedef struct lmc__index_head {
 static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     memcpy(head->header, p, LMC__HEADER_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
 /* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
-    size_t i, j;
+    size_t i;
     items->size = 0;
-    for (i = 0; i < l->n_files; i++) {
-        const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
-        for (j = 0; j < f->n_tensors; j++) {
-            const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
-        }
-    }
+    for (i = 0; i < l->n_files; i++)
+        LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
     return LMC_OK;
 }
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -11450,15 +10928,13 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
-                       memchr(c->p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = c->p;
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
+        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
         /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
     return LMC_OK;
 }
@@ -11510,7 +10986,7 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 }
 
 /* Tensors that have no more bytes to come. */
-static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
+LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
     for (; h->tensor < f->n_tensors &&
@@ -11523,21 +10999,18 @@ static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 /* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
-    const lmc_file *const f = h->file;
-    while (size != 0) {
-        size_t n = size;
-        lmc__sha256 *sha = &h->outside;
+    size_t n;
+    for (; size != 0; data += n, size -= n) {
+        const lmc_tensor *t;
+        int is_tensor;
+        uint64_t end = UINT64_MAX;
         LMC__TRY(lmc__finish_hashes(h));
-        if (h->tensor < f->n_tensors) {
-            const lmc_tensor *const t = &f->tensors[h->tensor];
-            if (t->offset <= h->position) sha = &h->sha;
-            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
-                                                        : t->offset - h->position);
-        }
-        lmc__sha256_update(sha, data, n);
+        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
+        is_tensor = t && t->offset <= h->position;
+        if (t) end = is_tensor ? t->offset + t->size : t->offset;
+        n = (size_t)lmc__min64(size, end - h->position);
+        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
         h->position += n;
-        data += n;
-        size -= n;
     }
     return LMC_OK;
 }
@@ -11599,13 +11072,13 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
 /* hash: the file's first one; the others follow. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
+    unsigned form = 0;
     size_t i;
     lmc__state_text(sha, f->path, 4);
-    lmc__state_number(sha,
-                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
-                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
-                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
-                      1);
+    if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
+    if (f->has_mode) form |= LMC__FILE_HAS_MODE;
+    if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
+    lmc__state_number(sha, form, 1);
     lmc__state_number(sha, f->size, 8);
     lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
     lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
@@ -11626,10 +11099,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     items->size = 0;
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
-        item = (lmc__item *)(void *)items->data + i;
-        item->file_number = i;
-        item->fingerprint = hashes + at;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), hashes + at, i, NULL));
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
@@ -11643,7 +11113,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
 }
 
 /* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count: it may be made in another way. */
+ * count. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
     const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
@@ -11692,42 +11162,32 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                                              (reader: a delta
- *                                                              may be listed
- *                                                              without)
- *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
- *                                                              have a place
- *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
- *                                                              nothing is written
- *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
- *   the header names                                           anything is
- *                                                              written
- *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
- *   the base has                                               opening            see below
- *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place (in_place.h)
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
- * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -11736,75 +11196,57 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items */
+    lmc__buffer backwards;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
-    /* of the base */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items; and those names */
-    lmc__buffer backwards, letters;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
     /* read_back reads the base, which is being overwritten; base is NULL */
     int in_place;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
 } lmc__origin;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&o->items, alloc_user);
-    visit(&o->backwards, alloc_user);
-    visit(&o->letters, alloc_user);
-    visit(&o->ranges, alloc_user);
-    visit(&o->wide, alloc_user);
-}
+#define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
- * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
- * when they are read. On errors the origin is to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                        const lmc_base *base, void *alloc_user)
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
+ * that its files and tensors are said to have; whether its bytes are theirs shows when they are
+ * read. On errors the origin is to be freed all the same. */
+LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                                  const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
-        lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_fingerprints(f); j++) {
-            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
-            const char *name = t ? t->name : f->path;
-            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
-            item.name = (const uint8_t *)name;
-            item.size = strlen(name);
-            item.fingerprint = t ? t->fingerprint : f->fingerprint;
-            item.file_number = i;
-            item.tensor = t;
-            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
-        }
+        for (j = 0; j < f->n_tensors; j++)
+            if (!f->tensors[j].name || !f->tensors[j].dtype) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_items(&o->items, f, i));
     }
     lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
 /* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
@@ -11828,37 +11270,18 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
     return LMC_OK;
 }
 
-typedef struct lmc__range_search {
-    const uint8_t *ranges; /* each begins with a lmc__range */
-    size_t step;           /* from one to the next */
-    size_t stream;
-    uint64_t position;
-} lmc__range_search;
-
-static int lmc__is_range_before(const void *context, size_t i)
-{
-    const lmc__range_search *const s = (const lmc__range_search *)context;
-    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
-}
-
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
-    lmc__range_search search;
-    search.ranges = ranges->data;
-    search.step = step;
-    search.stream = stream;
-    search.position = position;
-    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
-}
-
-/* File `number` has been described. */
-static int lmc__is_listed(const lmc__origin *o, uint64_t number)
-{
-    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
+    size_t i;
+#define LMC__RANGE_AT ((const lmc__range *)(const void *)(ranges->data + i * step))
+    LMC__FIND_FIRST(i, 0, ranges->size / step,
+                    LMC__RANGE_AT->stream < stream ||
+                        (LMC__RANGE_AT->stream == stream && LMC__RANGE_AT->end <= position));
+#undef LMC__RANGE_AT
+    return i;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
@@ -11879,34 +11302,31 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
-static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+/* Segment s of the run, which has a prediction, maps to bytes that are there. */
+LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                                    const lmc__segment *s,
+                                                    enum lmc_status not_in_base)
 {
-    uint64_t item_size;
-    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
-    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
-    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
-}
-
-/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
-static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
-{
-    return lmc__can_read_back(o, s->base - 1, s->base_offset,
-                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
-}
-
-/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
- * a file behind it is not. */
-static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
-                                       const lmc__segment *s)
-{
-    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    const enum lmc_status refused =
+        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
+    const size_t number = s->base - 1;
     uint64_t size;
-    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
-                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+        LMC__CHECK(
+            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+            refused);
+        return LMC_OK;
+    }
+    if (run->prediction == LMC__PREDICT_BASE) {
+        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
+        size = lmc__item_size(o, lmc__get_item(o, number));
+    } else { /* of a file that is known by the run's section */
+        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        LMC__TRY(lmc__get_text_size(f, &size));
+    }
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
     return LMC_OK;
 }
 
@@ -11919,13 +11339,9 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        if (s->base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
-        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
-        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
-    }
+    for (i = 0; i < run->n_segments; i++)
+        if (run->segments[i].base)
+            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
     return LMC_OK;
 }
 
@@ -11948,24 +11364,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-typedef struct lmc__segment_search {
-    const lmc__run *run;
-    uint64_t offset;
-} lmc__segment_search;
-
-static int lmc__is_segment_before(const void *context, size_t i)
-{
-    const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return s->run->segments[i].start <= s->offset;
-}
-
 /* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    lmc__segment_search search;
-    search.run = run;
-    search.offset = offset;
-    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+    size_t i;
+    LMC__FIND_FIRST(i, 1, run->n_segments, run->segments[i].start <= offset);
+    return (uint32_t)i - 1;
 }
 
 /* A place in a file of the base, or of this snapshot. */
@@ -11974,41 +11378,40 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
- * that. In place, streams are files. */
-static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
+ * file_number is SIZE_MAX if it has none. In place, streams are files. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                              uint64_t at)
 {
     lmc__place place;
+    place.file_number = SIZE_MAX;
+    place.start = lmc__prediction_scale(run) * at;
+    if (s->base == 0) return place;
     if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
-        place.start = s->base_offset;
+        place.start += s->base_offset;
     } else if (o->in_place) {
         place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
-        place.start = s->start;
+        place.start += s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
         place.file_number = item->file_number;
-        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
+        place.start += (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
     return place;
 }
 
-/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
- * and is best read at once. */
-static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
-                          size_t file_number, uint64_t start)
-{
-    lmc__place place;
-    if (s->base == 0) return 0;
-    place = lmc__locate(o, run, s);
-    return place.file_number == file_number && place.start == start;
-}
-
 /* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
  * elements, so a conversion has them, too; it reads twice the bytes. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
-                                       uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
+                                       uint8_t *dst, size_t size)
 {
+    const size_t file_number = place->file_number;
+    const uint64_t start = place->start;
+    if (file_number == SIZE_MAX) {
+        memset(dst, 0, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_TEXT) {
         lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
         return LMC_OK;
@@ -12039,19 +11442,17 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        if (s->base == 0) {
-            memset(dst, 0, part);
-        } else {
-            lmc__place from = lmc__locate(o, run, s);
-            from.start += scale * at;
-            for (; part < size; i++) { /* segments that are read with this one */
-                s = &run->segments[i + 1];
-                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s->size);
-            }
-            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        for (; part < size; i++) { /* segments that are read with this one */
+            lmc__place next;
+            s = &run->segments[i + 1];
+            next = lmc__locate(o, run, s, 0);
+            if (next.file_number != from.file_number || next.start != from.start + scale * part)
+                break;
+            part += (size_t)lmc__min64(size - part, s->size);
         }
+        LMC__TRY(lmc__read_place(o, run, &from, dst, part));
         dst += part;
         offset += part;
         size -= part;
@@ -12063,55 +11464,50 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
+ * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
  *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
+ *    lowest, so the bound holds for the chain. */
 
 /* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
+ * after another, up to so many bytes. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
-/* Bytes of a stream from `start` on. */
+/* Bytes of a stream, from `start` on. */
 typedef struct lmc__window {
-    lmc__buffer bytes;
     size_t stream;
     uint64_t start;
     uint64_t used; /* when it was used last */
 } lmc__window;
 
 typedef struct lmc__windows {
+    lmc__buffer bytes[LMC__N_WINDOWS];
     lmc__window list[LMC__N_WINDOWS];
     uint64_t now;
 } lmc__windows;
+#define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
+ * has it. */
+static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
+                                       size_t *size)
 {
     unsigned i;
     for (i = 0; i < LMC__N_WINDOWS; i++) {
         lmc__window *const window = &w->list[i];
+        const lmc__buffer *const bytes = &w->bytes[i];
         if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
+            offset - window->start >= bytes->size)
             continue;
         window->used = ++w->now;
-        return window;
+        *size = lmc__min(*size, bytes->size - (size_t)(offset - window->start));
+        return bytes->data + (size_t)(offset - window->start);
     }
     return NULL;
 }
@@ -12119,27 +11515,22 @@ static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t of
 /* One to be filled from that byte on: that which ends there, so that who reads on does not drive
  * out the others; else that which was not used for longest. *follows: how many bytes it has that
  * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
-    lmc__window *window = &w->list[0];
-    unsigned i;
+    unsigned i, chosen = 0;
     *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
+    for (i = 0; i < LMC__N_WINDOWS && !*follows; i++) {
+        const lmc__window *const window = &w->list[i];
+        const size_t size = w->bytes[i].size;
+        if (size && window->stream == stream && window->start + size == start) *follows = size;
+        if (*follows || window->used < w->list[chosen].used) chosen = i;
     }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
+    w->list[chosen].stream = stream;
+    w->list[chosen].start = start;
+    w->list[chosen].used = ++w->now;
+    w->bytes[chosen].size = 0;
+    return &w->bytes[chosen];
 }
 
 /* Of the format: decoded bytes for one that is asked for, and the largest block. */
@@ -12159,9 +11550,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
+/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
+ * it may; those that a decoder makes on the way through a file share what they may cost. Returns
+ * whether it is to be ended: it is the outermost. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -12199,76 +11590,56 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
- * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
- * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
+ * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
+ * section that refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
- * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
- * caller.
+ * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
+ * really come.
  *
- * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
- * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
- * known to be right, since the index that repeats them comes last. */
+ * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
+ * between waves; where a wave has bytes of several files, what is before the last border is written
+ * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
+    /* of the section at hand; of a RUN, its segments */
+    lmc__buffer body, segments;
+    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    /* what is there of it and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* The other coder.in holds what follows, from next_room on; before that there is room for what
-     * is left of this one. */
+    /* the other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one */
     int is_next_read;
     size_t next_room;
-    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
-     * to it before they are decoded. */
+    /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded */
     int is_other_used;
-    /* The most that the next read asks for. */
-    uint64_t read_limit;
-    /* Bytes of the stream from its beginning to `at`. */
-    uint64_t offset;
+    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
     /* -- what has been seen -- */
-    /* The file's header, and what it may use. */
     uint8_t header[LMC__HEADER_SIZE];
-    unsigned features;
-    /* What the INDX section must say, byte by byte. */
-    lmc__index_builder index;
-    /* The body of the section at hand. */
-    lmc__buffer body;
-    /* A key of the metadata, with a zero byte behind it. */
-    lmc__buffer key;
-    /* Names and fingerprints of everything, at the end. */
-    lmc__buffer items;
-    /* With options.check_hashes: hashes of what was restored; the body of the section that says
-     * what they must be. */
-    lmc__hasher hasher;
-    lmc__buffer hashes;
-    /* All files that were described. */
-    lmc__listing listing;
+    lmc__index_builder index; /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
+    lmc__listing listing;     /* all files that were described */
     uint32_t n_runs, n_ancillary;
-    /* Of the section that was read last; BLKS is known to stand before the index. */
-    int has_rows;
-    /* Bytes of all runs. */
-    uint64_t total;
+    int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
+    uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
-     * files, lmc__unread_facts. */
+    /* nothing is written, so blocks need not be decoded; LMC_OK, or why some were not */
     int is_check;
     enum lmc_status unread;
-    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
-    /* Bytes of it in runs so far. */
-    uint64_t position;
-    /* Segments of the run at hand. */
-    lmc__buffer segments;
+    uint64_t position; /* bytes of it in runs so far */
     /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
      * begun, whose bytes are being written. Each digester has half of the work: the planner plans
      * pieces, the other one absorbs them. */
@@ -12276,24 +11647,17 @@ typedef struct lmc__restorer {
     lmc__digester planner, digester;
 
     /* -- the wave at hand -- */
-    /* Decoded bytes of the largest block of the run. */
-    size_t largest;
+    size_t largest; /* decoded bytes of the largest block of the run */
     /* In place: an earlier attempt has written its blocks, so they are compared, and not written
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
-
-/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
- * fingerprints are, which nobody knows. */
-typedef struct lmc__unread_facts {
-    size_t file, at, size;
-} lmc__unread_facts;
+#define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those: nothing
- * is decoded beside the first reads, and those of 16 workers are 8 MiB. */
+/* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
@@ -12313,62 +11677,48 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* The CRC and the fingerprints of a file, as bytes of an index. */
-static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+ * those, or zero if that is NULL. */
+static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
-    file->crc = lmc__load32(facts);
-    lmc__keep_fingerprints(file, facts + 4);
-}
-
-/* The file that has just ended is not known. */
-static enum lmc_status lmc__forget_facts(lmc__restorer *r)
-{
-    lmc__unread_facts unread;
-    unread.file = r->file;
-    unread.at = r->index.fingerprints_at - 4;
-    unread.size = r->index.facts_end - unread.at;
-    memset(r->index.entries.data + unread.at, 0, unread.size);
-    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
-    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+    uint8_t *const facts = r->index.entries.data + f->unread_at;
+    const size_t size = 4 + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file);
+    if (entries) memcpy(facts, entries + f->unread_at, size);
+    else memset(facts, 0, size);
+    f->file.crc = lmc__load32(facts);
+    lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    lmc_file *const file = &lmc__restored_file(r)->file;
+    lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
-    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
-}
-
-/* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
- * *size: how many bytes they are. */
-static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
-{
-    const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
-    const size_t n = r->coder.pieces.size / sizeof *piece;
-    const uint64_t end = lmc__restored_file(r)->file.size;
-    r->digester.fingerprints = lmc__index_fingerprints(&r->index);
-    for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
-        lmc__absorb_piece(&r->digester, &piece[*i]);
-        *size += piece[*i].size;
+    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    if (f->is_unread) {
+        f->unread_at = r->index.fingerprints_at - 4;
+        lmc__set_facts(r, f, NULL);
     }
+    return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
 /* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
-    const size_t n = r->coder.pieces.size / sizeof(lmc__piece);
-    size_t i = 0, size;
+    const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
+    const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
-        lmc__absorb_file(r, &i, &size);
+        const uint64_t file_size = lmc__restored_file(r)->file.size;
+        size_t size = 0; /* of those pieces that are the file's */
+        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
+            lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
         if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
-        if (i == n) break;
+        if (piece == end) break;
         data += size;
         LMC__TRY(lmc__end_restored(r));
         r->file++;
@@ -12414,10 +11764,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes.
- *
- * Room before what was read is that for the largest block of the run at hand then; the next run's
- * may be larger, and then what was read moves up. */
+ * more, nothing changes. Room before what was read is that for the largest block of the run at hand
+ * then; the next run's may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -12461,76 +11809,52 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* These bytes were used. */
-static void lmc__skip(lmc__restorer *r, size_t size)
+/* The next size bytes, which are there: they are used now, but stay where they are until more are
+ * fetched. */
+static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
+    return r->at - size;
 }
 
-/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
-static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
-{
-    while (size != 0) {
-        size_t n;
-        LMC__TRY(lmc__fetch_all(r, 1));
-        n = lmc__min(size, (size_t)(r->end - r->at));
-        memcpy(dst, r->at, n);
-        lmc__skip(r, n);
-        dst += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
- * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
- * written. */
-LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
-{
-    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
-    r->body.size = 0;
-    while (r->body.size < section->size) {
-        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
-        LMC__TRY(lmc__reserve(&r->body, step));
-        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
-        r->body.size += step;
-    }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
- * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
+ * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
+ * compared, so whoever parses it parses what was written. */
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
+                                                lmc__buffer *body)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
-    int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
-    }
-    if (is_kept) {
-        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
-        if (left > r->index.limit) return LMC_ERR_LIMIT;
-    }
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
-    r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
-    while (left != 0) {
-        size_t n;
+    size_t n;
+    if (body && left > r->index.limit) return LMC_ERR_LIMIT;
+    if (body) body->size = 0;
+    for (; left != 0; left -= n) {
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
-        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
-        lmc__skip(r, n);
-        left -= n;
+        if (body) LMC__TRY(lmc__append(body, r->at, n));
+        (void)lmc__consume(r, n);
     }
     LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
+}
+
+/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
+ * are to be checked: there is one at most. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+{
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") &&
+        section->size >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
+    }
+    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
+    return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
@@ -12543,7 +11867,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
@@ -12581,11 +11905,10 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
-        const uint64_t left =
-            lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
-        const size_t n = (size_t)lmc__min64(size, left);
+        lmc__listed_file *const f = lmc__listed_at(&r->listing, r->planned_file);
+        const size_t n = (size_t)lmc__min64(size, f->file.size - r->planner.planned);
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
-        if (n && job->is_unread) lmc__listed_at(&r->listing, r->planned_file)->is_unread = 1;
+        if (n && job->is_unread) f->is_unread = 1;
         size -= n;
         if (size != 0) /* runs end with the stream, so it has more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
@@ -12593,16 +11916,16 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what
- * the run says of its size; a prediction is read to where the block will be decoded over it.
- *
- * unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
+ * run says of its size; a prediction is read to where the block will be decoded over it. unread:
+ * LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
-                                          size_t size, enum lmc_status unread)
+                                          enum lmc_status unread)
 {
+    const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
     const int is_done = n_before < r->options->done_size;
@@ -12614,7 +11937,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
-    LMC__TRY(lmc__check_block_features(r->at, r->features));
+    LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
@@ -12625,14 +11948,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     /* pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
-    job = &block_job->job;
+    job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
-    job->src = r->at;
+    job->src = lmc__consume(r, info.encoded_size);
     job->dst = out->data + out->size;
-    job->skip = 0;
     job->keep = size;
     job->streaming = lmc__no_streaming;
+    job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
@@ -12642,13 +11965,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         r->unread = unread;
         block_job->is_unread = 1;
     } else if (info.has_prediction) {
-        /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
-    lmc__skip(r, info.encoded_size);
     LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
     return lmc__plan_stream(r, block_job, size);
 }
@@ -12657,11 +11977,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
  * has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
-    const int has_base = r->origin.base || !lmc__has_base(r->header);
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
         run->prediction == LMC__PREDICT_TEXT)
         return LMC_OK;
-    if (!has_base) return LMC_ERR_BASE_MISSING;
+    if (!r->origin.base && lmc__has_base(r->header)) return LMC_ERR_BASE_MISSING;
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
@@ -12674,11 +11993,11 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
-    LMC__TRY(lmc__check_run_features(&run, r->features));
+    LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
     if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
@@ -12693,18 +12012,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
-        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block), unread));
-    return LMC_OK;
-}
-
-/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
-LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
-                                                   uint32_t n)
-{
-    const lmc__buffer *const found = &r->hasher.hashes;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__restore_block(r, &run, block, unread));
     return LMC_OK;
 }
 
@@ -12714,7 +12022,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     const lmc__buffer *const rows = &r->index.rows;
     LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__index_run_end(&r->index));
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     /* R8-1, R8-2 */
     LMC__CHECK(r->body.size == rows->size &&
                    (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
@@ -12723,30 +12031,20 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* What is not known of files is what the index says: its entries are as long as they should be. */
-static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
-{
-    const lmc__unread_facts *const unread =
-        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
-    size_t i;
-    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
-        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
-        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
-    }
-}
-
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
- * metadata and the snapshot's fingerprint. */
+ * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
+ * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
+ * *metadata: where that begins, n entries. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                          lmc__cursor *metadata, uint32_t *n)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
     lmc__index_head head;
     lmc__cursor c;
-    const uint8_t *metadata;
-    LMC__TRY(lmc__read_body(r, section));
+    size_t i;
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
@@ -12756,38 +12054,38 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
-    lmc__believe_facts(r, c.p);
+    for (i = 0; i < r->listing.n_files; i++)
+        if (lmc__listed_at(&r->listing, i)->is_unread)
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
-    metadata = c.p;
-    LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
+    *metadata = c;
+    *n = head.n_metadata;
+    LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
     /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
+    if (r->hashes.size == 0) return LMC_OK;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
-/* Hands out the metadata of the index, whose body was read and checked. */
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
+/* Hands out n entries of metadata, which were checked. */
+static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
-    lmc__index_head head;
-    lmc__cursor c;
-    uint32_t i;
-    if (!r->options->metadata) return LMC_OK;
-    lmc__get_index_head(&head, r->body.data);
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE + r->index.entries.size;
-    c.end = r->body.data + r->body.size;
-    for (i = 0; i < head.n_metadata; i++) {
-        const uint32_t key_size = lmc__take32(&c), value_size = lmc__take32(&c);
-        const uint8_t *const key = lmc__take_bytes(&c, key_size);
-        const uint8_t *const value = lmc__take_bytes(&c, value_size);
+    const lmc_restore_options *const o = r->options;
+    for (; n > 0 && o->metadata; n--) {
+        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
+        const uint8_t *const key = lmc__take_bytes(c, key_size);
         r->key.size = 0;
         LMC__TRY(lmc__append(&r->key, key, key_size));
         LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(
-            r->options->metadata(r->options->user, (const char *)r->key.data, value, value_size));
+        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
+                             value_size));
     }
     return LMC_OK;
 }
@@ -12797,8 +12095,9 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
-    uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
+    lmc__cursor metadata;
+    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -12806,52 +12105,34 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_header(r->at, k));
     if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
     else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
-    memcpy(r->header, r->at, LMC__HEADER_SIZE);
-    r->features = lmc__get_features(r->header);
-    lmc__skip(r, LMC__HEADER_SIZE);
+    memcpy(r->header, lmc__consume(r, LMC__HEADER_SIZE), LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
-        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
-        LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
         LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
-            continue;
-        }
-        if (lmc__is_kind(&section, "RUN ")) {
+        } else if (lmc__is_kind(&section, "RUN ")) {
             LMC__TRY(lmc__restore_run(r, &section));
-            continue;
+        } else {
+            LMC__TRY(lmc__restore_stream_end(r));
+            LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
+                                                    : lmc__restore_files(r, &section));
         }
-        LMC__TRY(lmc__restore_stream_end(r));
-        LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
-                                                : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
-    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
-                                r->offset, k));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
+                                r->offset + LMC__TRAILER_SIZE, k));
+    (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r));
+    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
-}
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&r->index.entries, alloc_user);
-    visit(&r->index.rows, alloc_user);
-    visit(&r->index.run_body, alloc_user);
-    visit(&r->body, alloc_user);
-    visit(&r->key, alloc_user);
-    visit(&r->items, alloc_user);
-    visit(&r->segments, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->hasher.hashes, alloc_user);
-    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -12863,51 +12144,50 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     enum lmc_status status;
     lmc__restorer *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
-    if (options->reserved || (options->write_at && (options->in_place || !options->write)))
+    if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
+        (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
-    r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    r = (lmc__restorer *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
-    r->options = options;
-    r->is_check = !options->write && !options->in_place && !options->check_hashes;
+    r->options = &o;
+    r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
-    r->coder.sink.write = options->write;
-    r->coder.sink.user = options->user;
+    r->coder.sink.write = o.write;
+    r->coder.sink.user = o.user;
     r->coder.task = lmc__decode_snapshot_task;
-    r->coder.progress = options->progress;
-    r->coder.progress_user = options->user;
-    lmc__init_listing(&r->listing, options->alloc_user);
-    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
-    status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
-                              options->alloc_user);
-    r->origin.in_place = options->in_place;
-    r->origin.read_back = options->read_back;
-    r->origin.user = options->user;
+    r->coder.progress = o.progress;
+    r->coder.progress_user = o.user;
+    lmc__init_listing(&r->listing, o.alloc_user);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
+    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
+    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
+    r->origin.in_place = o.in_place;
+    r->origin.read_back = o.read_back;
+    r->origin.user = o.user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
-    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
+    if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
-    lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
+    lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
+    (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
     return status;
 }
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
+ * each field of the index is checked before it is used:
  *
- * How each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
- *                  bytes
+ *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   stored size    all of them, with the header and BLKS, add up to where the index stands
@@ -12919,8 +12199,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  *   metadata       sizes within the body, keys in strictly ascending order
  *   fingerprint    equals that of the names and fingerprints above
  *
- * So memory is at most in proportion to the size of the index, which the caller limits, and time is
- * n log n in it. */
+ * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
+ * in it. */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
@@ -12949,67 +12229,45 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* of all runs: how many rows; where BLKS begins */
-    uint64_t n_rows, rows_offset;
-    /* of metadata, NUL-terminated */
-    lmc__buffer keys;
-    /* lmc__metadata_entry */
-    lmc__buffer metadata;
-    size_t n_metadata;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
+    lmc__buffer keys, metadata;
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
+    lmc__listing listing;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
+    size_t n_metadata;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
+#define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Rows of the tables, valid until more are added. */
-static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
-{
-    return lmc__listed_at(&t->listing, i);
-}
+/* Valid until more are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
-}
-static uint64_t *lmc__table_blocks(const lmc__tables *t)
-{
-    return (uint64_t *)(void *)t->block_at.data;
 }
 static size_t lmc__count_runs(const lmc__tables *t)
 {
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; the listing has its own beside. */
-static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&t->index, alloc_user);
-    visit(&t->runs, alloc_user);
-    visit(&t->segments, alloc_user);
-    visit(&t->rows, alloc_user);
-    visit(&t->block_at, alloc_user);
-    visit(&t->keys, alloc_user);
-    visit(&t->metadata, alloc_user);
-    visit(&t->ancillary, alloc_user);
-}
-
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
     lmc__init_listing(&t->listing, alloc_user);
-    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     lmc__free_listing(&t->listing);
-    lmc__visit_tables(t, lmc__free_visited, NULL);
+    lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
 /* Segments of all runs, when there will be no more of them. */
@@ -13023,11 +12281,10 @@ static void lmc__settle_runs(lmc__tables *t)
 /* While the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
-    const lmc__kernels *k;
-    const uint8_t *p, *end; /* what is left of the body */
-    unsigned features;      /* of the file */
-    uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    lmc__cursor c;     /* what is left of the body */
+    unsigned features; /* of the file */
+    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -13039,25 +12296,7 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* The facts of a file, which begin at x->p. */
-static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
-{
-    const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size =
-        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
-    if (file->size == LMC_UNKNOWN_SIZE) {
-        file->size = lmc__load64(x->p);
-        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
-        stream->size = file->size; /* it is the only one of its stream */
-    }
-    file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_fingerprints(file, x->p + head_size);
-    x->p += (size_t)size;
-    return LMC_OK;
-}
-
-/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
  * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
@@ -13069,8 +12308,18 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
-    for (i = stream->first_file; i < l->n_files; i++)
-        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
+    for (i = stream->first_file; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
+        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        if (file->size == LMC_UNKNOWN_SIZE) {
+            file->size = lmc__take64(&x->c);
+            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            stream->size = file->size; /* it is the only one of its stream */
+        }
+        file->crc = lmc__take32(&x->c);
+        lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
+    }
     x->position = 0;
     return LMC_OK;
 }
@@ -13106,36 +12355,29 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
  * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
+    lmc__cursor *const c = &x->c;
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    lmc__cursor c;
-    c.p = x->p;
-    c.end = x->end;
-    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
-    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(c, 4), 4);
     LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
-        x->p = c.p;
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
-        /* R4-3 */
-        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
-                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
         LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
-        body = lmc__take_bytes(&c, (size_t)size);
-        x->p = c.p;
+        LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
             LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
@@ -13145,47 +12387,43 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
- * where they are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
+/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
+ * NUL-terminated; values stay where they are. */
+static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
 {
-    const uint8_t *p = c->p;
-    LMC__TRY(lmc__check_metadata(c, n));
-    for (; n > 0; n--, t->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
+    for (t->n_metadata = n; n > 0; n--) {
+        const uint32_t key_size = lmc__take32(&c);
         lmc__metadata_entry entry;
+        entry.size = lmc__take32(&c);
         entry.key_at = t->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
         LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        entry.value = lmc__take_bytes(&c, entry.size);
         LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
     }
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
- * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
- * and whether its predictions are there, is not looked at. */
+/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
+ * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
+ * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
+ * its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    lmc__cursor c;
+    lmc__cursor metadata;
     uint32_t i;
     memset(&x, 0, sizeof x);
     x.t = t;
-    x.k = k;
-    x.p = body + LMC__INDEX_BODY_SIZE;
-    x.end = t->index.data + t->index.size;
+    x.c.p = body + LMC__INDEX_BODY_SIZE;
+    x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
-               LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
     else LMC__TRY(lmc__check_header(head.header, k));
@@ -13194,11 +12432,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    c.p = x.p;
-    c.end = x.end;
-    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
-    t->listing.has_records |= lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    metadata = x.c;
+    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
+    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->listing.has_records |= lmc__left(&x.c) != 0;
+    LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
     LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
@@ -13226,37 +12464,36 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
- * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
- * bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
 struct lmc_reader {
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    lmc__buffer fingerprints, hashes;
+    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
+    uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* bytes of all runs */
-    uint64_t total;
-    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
-    int has_base;
-    unsigned format_minor;
-    /* what the file may use; all, if its header is lost */
-    unsigned features;
+    /* what the header tells; all features, if it is lost */
+    lmc_snapshot_info info;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
-    lmc__buffer held;
-    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -13265,14 +12502,6 @@ struct lmc_reader {
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer fingerprints; /* where that goes */
-    /* the body of the section of hashes, once they were asked for */
-    lmc__buffer hashes;
-    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
-    lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
-    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
@@ -13281,10 +12510,11 @@ struct lmc_reader {
     /* of that, which begins with this one */
     size_t struct_size;
 };
+#define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
 static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
-    return lmc__table_file(&r->tables, i);
+    return lmc__listed_at(&r->tables.listing, i);
 }
 /* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
@@ -13295,20 +12525,13 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_run(&r->tables, i);
 }
-static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
-/* Of its own; coder, tables and origin have theirs. */
-static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
+/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
+ * until those of another run are. */
+static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
 {
-    lmc__visit_windows(&r->as_base, visit, alloc_user);
-    lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->held, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->fingerprints, alloc_user);
-    visit(&r->names, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->base[0], alloc_user);
-    visit(&r->base[1], alloc_user);
+    return (const uint64_t *)(const void *)r->tables.block_at.data +
+           lmc__run_at(r, number)->first_block;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -13327,6 +12550,25 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* Bytes of the source, and nothing else, to a buffer. */
+static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
+                                    uint64_t size)
+{
+    buffer->size = 0;
+    LMC__TRY(lmc__reserve(buffer, size));
+    LMC__TRY(lmc__read_at(r, offset, buffer->data, (size_t)size));
+    buffer->size = (size_t)size;
+    return LMC_OK;
+}
+
+/* The same to those that are held, of which none are then on errors. */
+static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
+{
+    LMC__TRY(lmc__read_to(r, &r->held, offset, size));
+    r->held_at = offset;
+    return LMC_OK;
 }
 
 /* No bytes are held any more. */
@@ -13351,8 +12593,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, before + size));
-    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
+    LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
     if (before == 0) return LMC_OK;
     memcpy(r->held.data, t->index.data, before);
@@ -13362,25 +12603,16 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* What the reader keeps of an intact header. */
-static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
-{
-    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    r->has_base = lmc__has_base(header);
-    r->format_minor = header[9];
-    r->features = lmc__get_features(header);
-}
-
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
  * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
  * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const size_t n_runs = lmc__count_runs(&r->tables);
+    uint64_t total = 0;
     size_t i;
-    for (i = 0; i < n_runs; i++) {
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -13388,22 +12620,25 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Reads header and checks it, and that the base is the one that it names. */
+/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
+static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
+{
+    lmc__get_header_info(&r->info, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
     if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
-/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
- * they stay.
- *
- * Who reads all of a run can do without them, if he has its code: each header says where the next
- * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+/* The rows of a run, made of the headers of its blocks, each of which says where the next one
+ * begins. code: all of the run's. */
 static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
                                       const uint8_t *code, uint8_t *rows)
 {
@@ -13420,7 +12655,8 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     return LMC_OK;
 }
 
-/* Loads them. code: all of the run's, or NULL. */
+/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
+ * of which they are made; or NULL: they are read from BLKS. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -13438,7 +12674,7 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
             t->rows.data + rows_at, (size_t)size));
-    block_at = lmc__table_blocks(t) + first_block;
+    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
         LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
@@ -13454,15 +12690,6 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     run->rows_at = rows_at;
     run->first_block = first_block;
     return LMC_OK;
-}
-
-/* Those of the run that were loaded last. */
-static void lmc__forget_rows(lmc_reader *r, size_t number)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    r->tables.rows.size = run->rows_at;
-    r->tables.block_at.size = 8 * run->first_block;
-    run->first_block = run->rows_at = SIZE_MAX;
 }
 
 /* Those that came with the index: to fetch them again would be a request for nothing. Those that
@@ -13489,10 +12716,7 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
 /* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
  * the header. A second one for what of a large index lies before it. The header itself is read
  * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be.
- *
- * The trailer's size of the file must be that of the source, and header, index and trailer must
- * leave nothing out: what lies between them the index accounts for. */
+ * else it may be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -13503,10 +12727,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->held, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
-    r->held.size = tail_size;
-    r->held_at = total - tail_size;
+    LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
@@ -13526,16 +12747,25 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
-    if (!has_header) {
-        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
-        lmc__keep_header(r, copy);
-        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
-    }
+    if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
     lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
+}
+
+/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
+ * stream then. NULL: there is no such file, or it has not so many. */
+static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
+                                            uint64_t *offset, uint64_t size)
+{
+    const lmc__listed_file *f;
+    if (!r || file_number >= r->tables.listing.n_files) return NULL;
+    f = lmc__file_at(r, file_number);
+    if (*offset > f->file.size || size > f->file.size - *offset) return NULL;
+    *offset += f->start;
+    return lmc__stream_of(r, f);
 }
 
 /* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
@@ -13548,45 +12778,32 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-typedef struct lmc__run_search {
-    const lmc_reader *reader;
-    uint64_t position;
-} lmc__run_search;
-
-static int lmc__is_run_before(const void *context, size_t i)
-{
-    const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->position;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
  * does not begin behind it. Of one without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
-    lmc__run_search search;
+    size_t i;
     if (stream->n_runs == 0) return stream->first_run;
-    search.reader = r;
-    search.position = position;
-    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
-                           lmc__is_run_before, &search) -
-           1;
+    LMC__FIND_FIRST(i, stream->first_run + 1, stream->first_run + stream->n_runs,
+                    lmc__run_at(r, i)->run.start <= position);
+    return i - 1;
 }
 
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
+/* Code that is fetched at once. A source that several workers read at once is near: there each
+ * reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
+ * that ends there. Of what stands at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
+                                         int is_end, uint64_t *found)
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
+    const uint64_t block = (position - run->run.start) / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -13597,63 +12814,75 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
                                       uint64_t size)
 {
     const uint64_t end = offset + size;
-    size_t number, first;
+    const lmc__reader_run *first, *run;
     uint64_t from, to;
+    size_t number;
     if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
-    first = number = lmc__find_run(r, stream, offset);
-    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    to = lmc__run_at(r, first)->end;
+    number = lmc__find_run(r, stream, offset);
+    first = run = lmc__run_at(r, number);
+    if (end <= first->run.start + first->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, number, offset, 0, &from));
+    to = first->end;
     if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
-    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
-        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
-        uint64_t next_to;
-        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
-                                   &next_to));
-        if (next_to - from > LMC__FETCH_SIZE) break;
-        to = next_to;
+    while (run->run.start + run->run.size < end) {
+        uint64_t next;
+        run++;
+        LMC__TRY(lmc__locate_block(r, ++number, lmc__min64(run->run.start + run->run.size, end) - 1,
+                                   1, &next));
+        if (next - from > LMC__FETCH_SIZE) break;
+        to = next;
     }
-    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
-    r->held.size = 0;
-    LMC__TRY(lmc__reserve(&r->held, to - from));
-    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
-    r->held.size = (size_t)(to - from);
-    r->held_at = from;
-    return LMC_OK;
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
- * run go to dst:
+/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
+ * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
+ * prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__wanted {
+    size_t number;
+    uint64_t offset, end;
+    uint8_t *dst;
+    uint64_t first;
+    size_t n, head;
+} lmc__wanted;
+
+/* Predictions of blocks that are not wanted whole go there. */
+static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
+{
+    return &r->base[run->prediction == LMC__PREDICT_OWN];
+}
+
+/* The predictions of the blocks that are fetched:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
  * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
- * side is asked for at once. */
-static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
-                                             size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
-                                             lmc__buffer *buffer, size_t *head)
+ * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
-    const uint64_t start = first * run->block_size,
-                   stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const int has_head = start<offset, has_tail = stop> end && !(has_head && n == 1);
-    const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
-    *head = has_head ? lmc__block_size_at(run, first) : 0;
-    LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
-    if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
-    if (stop - start > *head + (uint64_t)tail)
-        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head,
-                                      dst + (size_t)(start + *head - offset),
-                                      (size_t)(stop - start - *head - tail)));
-    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail)
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    lmc__buffer *const buffer = lmc__part_base(r, run);
+    const uint64_t start = x->first * run->block_size,
+                   stop = lmc__min64(start + x->n * (uint64_t)run->block_size, run->size);
+    const size_t head = start < x->offset ? lmc__block_size_at(run, x->first) : 0,
+                 tail = stop > x->end && !(head && x->n == 1)
+                            ? lmc__block_size_at(run, x->first + x->n - 1)
+                            : 0;
+    x->head = head;
+    LMC__TRY(lmc__reserve(buffer, (uint64_t)head + tail));
+    if (head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, head));
+    if (stop - start > head + (uint64_t)tail)
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + head,
+                                      x->dst + (size_t)(start + head - x->offset),
+                                      (size_t)(stop - start - head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + head, tail)
                 : LMC_OK;
 }
 
 /* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows. Its own checks do not tell it from a block of another file that has the same
- * number there, and perhaps the same size. */
+ * the index knows, and not one of another file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -13665,22 +12894,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return lmc__check_block_features(src, r->features);
-}
-
-/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
- * is wanted, at dst. Its code will be at src. */
-static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
-                             const uint8_t *src, uint8_t *dst)
-{
-    const uint64_t at = job->number * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->number);
-    job->src = src;
-    job->skip = at < offset ? (size_t)(offset - at) : 0;
-    job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
-    job->dst = dst + (size_t)(at + job->skip - offset);
-    job->streaming = lmc__no_streaming;
-    job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == size;
+    return lmc__check_block_features(src, r->info.features);
 }
 
 /* A task: arg is the reader. A block that is not the one that the index knows is refused before it
@@ -13690,60 +12904,53 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
+    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
     job->status = LMC_OK;
-    if (r->options.parallel_reads)
-        job->status = lmc__read_at(r, lmc__block_at(r)[block],
-                                   r->coder->in[0].data + (job->src - r->coder->in[0].data),
-                                   (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
+    if (r->options.parallel_reads) /* src is in the coder's buffer */
+        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
+                                   (size_t)(block_at[1] - block_at[0]));
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!job->info.has_prediction) job->base = NULL;
+    job->streaming.sum = lmc__whole_sum(r->coder, block_job);
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
- * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
-typedef struct lmc__fetched {
-    uint64_t first;
-    size_t n, head;
-} lmc__fetched;
-
-/* Decodes n of these blocks, from number first on. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
-                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
-                                      uint8_t *dst)
+/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
+ * their code is, or will be, in c->in[0]. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                          *const block_at = all_at + first, code_at = all_at[fetched->first];
-    const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
-        const size_t size = lmc__block_size_at(run, first + i);
+        const uint64_t block = first + i, at = block * run->block_size;
+        const size_t size = lmc__block_size_at(run, block);
         memset(block_job, 0, sizeof *block_job);
-        block_job->run = number;
-        job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
-                         dst);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        block_job->run = x->number;
+        job->number = (uint32_t)block;
+        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
+        job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
+        job->dst = x->dst + (size_t)(at + job->skip - x->offset);
+        if (run->prediction != LMC__PREDICT_ZERO)
+            job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
+        job->is_own = lmc__is_own_prediction(run);
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
         wanted += job->keep;
-        job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
-                    : job->keep == size                      ? job->dst
-                    : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + fetched->head;
-        block_job->job.is_own = lmc__is_own_prediction(run);
-        block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* of several pieces each is read again */
-        if (block_job->n_pieces > 1) job->streaming.is_on = 0;
+        /* a block of several pieces is read again */
+        job->streaming = lmc__no_streaming;
+        job->streaming.is_on =
+            x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
     }
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
@@ -13751,101 +12958,78 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     return lmc__report_progress(c, wanted);
 }
 
-/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
-static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
-                                 uint64_t blocks_end, size_t wave)
-{
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    uint64_t n = lmc__min64(wave, blocks_end - first);
-    if (r->options.parallel_reads) return (size_t)n;
-    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
-        n++;
-    return (size_t)n;
-}
-
-/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
- * read. */
-static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__buffer *const in = &r->coder->in[0];
-    const size_t size = (size_t)(run->end - run->at);
-    in->size = 0;
-    LMC__TRY(lmc__reserve(in, size));
-    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
-    return lmc__load_rows(r, number, in->data);
-}
-
-/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * are fetched at once, whose code lies side by side.
- *
- * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the code, and wave by wave. */
+/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
-    const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
                  wave = lmc__count_jobs(r->coder->parallel, largest);
-    lmc__coder *const c = r->coder;
-    lmc__fetched fetched;
-    fetched.head = 0;
-    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
-         fetched.first += fetched.n) {
+    lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
+    const uint64_t last = (x.end - 1) / run->block_size;
+    for (; x.first <= last; x.first += x.n) {
+        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
+        const uint64_t left = last - x.first + 1;
         size_t done, n;
-        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
-        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        x.n = (size_t)lmc__min64(wave, left);
+        while (!r->options.parallel_reads && x.n < left &&
+               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+            x.n++;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status =
-                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
-                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
+            status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
+            block_at = lmc__blocks_of(r, number) + x.first;
         }
-        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        if (!has_code) {
-            const uint64_t *const block_at =
-                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
-            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
-            c->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&c->in[0], in_size));
-            if (!r->options.parallel_reads)
-                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
-        }
-        for (done = 0; done < fetched.n; done += n) {
-            n = lmc__min(wave, fetched.n - done);
-            LMC__TRY(
-                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
+        if (r->options.parallel_reads) {
+            r->coder->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
+        } else if (!has_code)
+            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+        for (done = 0; done < x.n; done += n) {
+            n = lmc__min(wave, x.n - done);
+            LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
         }
     }
     return LMC_OK;
 }
 
+/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
+ * in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__tables *const t = &r->tables;
+    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
     }
-    LMC__TRY(lmc__fetch_whole_run(r, number));
+    LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
+    LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) lmc__forget_rows(r, number);
+    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+        t->rows.size = rows_size;
+        t->block_at.size = blocks_size;
+        run->first_block = run->rows_at = SIZE_MAX;
+    }
     return status;
 }
 
-/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
- * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
- * cost this one: then it is read alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+ * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
+ * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
+ * alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -13853,89 +13037,90 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
     enum lmc_status status;
-    lmc__window *const window =
+    lmc__buffer *const bytes =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
-    LMC__TRY(lmc__reserve(&window->bytes, n));
-    status = r->read_run(r, number, start, window->bytes.data, n);
+    LMC__TRY(lmc__reserve(bytes, n));
+    status = r->read_run(r, number, start, bytes->data, n);
     if (status != LMC_OK && n > run->block_size) {
         n = run->block_size;
-        status = r->read_run(r, number, start, window->bytes.data, n);
+        status = r->read_run(r, number, start, bytes->data, n);
     }
-    if (status == LMC_OK) window->bytes.size = n;
+    if (status == LMC_OK) bytes->size = n;
     return status;
 }
 
-/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
- *  - else a window is filled, from the block that they begin in, and asked again. */
-static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
-                                            size_t file_number, uint64_t offset, void *dst,
-                                            size_t size)
+ *    straight to out, as many whole blocks as there are;
+ *  - else a window is filled, from the block that they begin in.
+ * A byte that is in no run is lost (salvage). */
+static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                        uint64_t offset, uint8_t *out, size_t size)
 {
-    const lmc_file *f = lmc_reader_get_file(r, file_number);
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
-    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
-    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
-    while (size != 0) {
+    const lmc__stream *const stream = lmc__stream_range(r, file_number, &offset, size);
+    size_t part;
+    if (!stream) return LMC_ERR_ARGUMENT;
+    for (; size != 0; out += part, offset += part, size -= part) {
         const size_t number = lmc__find_run(r, stream, offset);
-        const lmc__window *window;
         const lmc__run *run;
+        const uint8_t *found;
         uint64_t at;
-        size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        window = lmc__find_window(windows, run->stream, offset);
-        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        if (window) {
-            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
-            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
-        } else if (at % run->block_size == 0 &&
-                   (part >= run->block_size || part == run->size - at)) {
-            if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(r->read_run(r, number, at, out, part));
-        } else { /* to be found in it now */
-            LMC__TRY(lmc__fill_window(r, windows, number, at));
+        found = windows ? lmc__find_window(windows, run->stream, offset, &part) : NULL;
+        if (found) {
+            memcpy(out, found, part);
             continue;
         }
-        out += part;
-        offset += part;
-        size -= part;
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
+        if (windows &&
+            (at % run->block_size || (part < run->block_size && part < run->size - at))) {
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
+            part = 0; /* they are found there now */
+            continue;
+        }
+        if (windows && part < run->size - at) part -= part % run->block_size;
+        LMC__TRY(r->read_run(r, number, at, out, part));
     }
     return LMC_OK;
 }
 
-/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size)
+/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
+ * on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                       uint64_t offset, void *dst, size_t size)
 {
-    lmc_reader *const r = (lmc_reader *)user;
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
-        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+        lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
     lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
 
+/* lmc_base's read. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
+}
+
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
- * this is one level deep. In damaged files runs may lie one over the other, and then what is found
- * in a place may be another run than the one that was added: that is why it is asked again. */
+ * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep; in damaged files runs may lie one over the other, so it is asked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
+    return lmc__read_stream(r, &r->back, file_number, offset, (uint8_t *)dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -13945,57 +13130,16 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    lmc_base base;
-    base.n_files = reader ? reader->tables.listing.n_files : 0;
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
+                           lmc__read_as_base, reader};
     return base;
 }
 
-/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
- * to the caller, who learns of no sizes. */
-static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
-                                      uint8_t *out, size_t size)
-{
-    const lmc__listed_file *const f = lmc__file_at(r, file_number);
-    const lmc__stream *const stream = lmc__stream_of(r, f);
-    size_t number;
-    offset += f->start; /* within the stream from now on */
-    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
-        const lmc__run *run;
-        size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
-        run = &lmc__run_at(r, number)->run;
-        n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
-        out += n;
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* Bytes of a file that is the reader's, within it. */
-static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
-                                       uint8_t *dst, size_t size)
-{
-    enum lmc_status status;
-    int is_outermost;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
-}
-
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                                   const lmc_file *whole, uint64_t offset,
+                                                   void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -14005,7 +13149,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__begin_digester(&digester, whole);
     digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
-    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
     r->coder->pieces.size = 0; /* after an error there may be some */
     if (status != LMC_OK) return status;
@@ -14027,40 +13171,40 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
     return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number,
+                                                       uint64_t offset, void *dst, size_t size)
 {
+    uint64_t position = offset;
     const lmc_file *f;
     uint32_t crc;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if ((!dst && size) || !lmc__stream_range(r, file_number, &position, size))
+        return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
-    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
     if (size != f->size || !lmc__checks_fingerprints(r))
-        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
-    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+        return lmc__read_range(r, NULL, file_number, offset, dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its fingerprint is that of the index. */
-static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
-    const lmc_file *const f = lmc_reader_get_file(r, file_number);
-    size_t i;
-    if (!f || f->n_tensors == 0) return 0;
-    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
-    return i < f->n_tensors && tensor == &f->tensors[i];
+    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
-                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
-                                               size_t size)
+/* Of a tensor that is the reader's own the fingerprint is that of the index. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                                         const lmc_tensor *tensor, uint64_t offset,
+                                                         void *dst, size_t size)
 {
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
-        !lmc__is_listed_tensor(r, file_number, tensor))
+    if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
+        lmc__number_of_tensor(f, tensor) == f->n_tensors)
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;
     alone.offset = 0;
@@ -14068,7 +13212,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.n_tensors = 1;
     file.tensors = &alone;
     file.size = tensor->size;
-    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+    return lmc__read_checked(r, file_number, &file, tensor->offset, dst, &crc);
 }
 
 /* == snapshot/reader_info.h ==================================================================== */
@@ -14076,17 +13220,13 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
 /* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
  * coded bytes are. */
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = r->info;
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
-    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
-    info->has_base = r->has_base;
-    info->features = r->features;
-    info->format_minor = r->format_minor;
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
     info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
@@ -14162,16 +13302,13 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
     const lmc__metadata_entry *const entry =
         (const lmc__metadata_entry *)(const void *)t->metadata.data;
     const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
     if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
         status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
+                                          &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;
 }
@@ -14184,19 +13321,25 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *tensor,
+                                                               uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
+    size_t i, number;
+    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
+    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_hashes(r));
     for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
     memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
+}
+
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
+{
+    return (const char *)t->keys.data +
+           ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
 /* The value is in the index itself, which stays. */
@@ -14207,43 +13350,23 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = (const char *)r->tables.keys.data + entry->key_at;
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
-typedef struct lmc__key_search {
-    const lmc__tables *tables;
-    const char *key;
-} lmc__key_search;
-
-static int lmc__is_key_before(const void *context, size_t i)
-{
-    const lmc__key_search *const s = (const lmc__key_search *)context;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
-    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
-}
-
 /* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                           const void **value, size_t *size)
 {
-    lmc__key_search search;
-    const char *found_key;
-    const void *found;
-    size_t found_size;
+    const lmc__tables *const t = r ? &r->tables : NULL;
+    const char *found;
+    size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    search.tables = &r->tables;
-    search.key = key;
-    LMC__TRY(lmc_reader_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
-    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
-    *value = found;
-    *size = found_size;
-    return LMC_OK;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
 /* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
@@ -14261,17 +13384,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
-    size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    const lmc__stream *stream;
+    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__reader_run *const run = lmc__run_at(r, number);
+    while (size != 0) {
+        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
         const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
         *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
                          lmc__share(run->end - run->at, run->run.size, at);
@@ -14287,24 +13407,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
     const lmc__stream *stream;
-    uint64_t from, to;
-    size_t first, last;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
-        return LMC_ERR_ARGUMENT;
+    uint64_t from = 0, to = 0, last;
+    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_offset = *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    stream = lmc__stream_of(r, f);
-    first = lmc__find_run(r, stream, offset);
-    last = lmc__find_run(r, stream, offset + size - 1);
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    LMC__TRY(
-        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
+    if (size != 0) { /* there may be no run at all */
+        last = offset + size - 1;
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
+    }
     *encoded_offset = from;
     *encoded_size = to - from;
     return LMC_OK;
@@ -14313,122 +13426,70 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 /* == snapshot/find.h =========================================================================== */
 
 /* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves.
- *
- *     names    every tensor, by name, path, number of its file
- *     paths    every file, by path, number
- *
- * Names are unique within a file and paths within a snapshot, but for the files of a damaged one
- * whose paths are lost: those are "". */
-typedef struct lmc__named {
-    const lmc_file *file;
-    const lmc_tensor *tensor; /* of paths: NULL */
-    size_t file_number;
-} lmc__named;
+ * one: so names are sorted once, at the first search, and each search halves. Names are unique
+ * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
+ * lost: those are "". */
 
-static int lmc__compare_numbers(const lmc__named *a, const lmc__named *b)
-{
-    return a->file_number < b->file_number ? -1 : a->file_number > b->file_number;
-}
-
-static int lmc__compare_paths(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->file->path, y->file->path);
-    return order ? order : lmc__compare_numbers(x, y);
-}
-
-static int lmc__compare_named(const void *a, const void *b)
-{
-    const lmc__named *const x = (const lmc__named *)a, *const y = (const lmc__named *)b;
-    const int order = strcmp(x->tensor->name, y->tensor->name);
-    return order ? order : lmc__compare_paths(a, b);
-}
-
-/* Fills names and paths. They stay empty if there is not enough memory for both. */
+/* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
     const size_t n_files = r->tables.listing.n_files;
-    lmc__named *named, *path, spare;
-    uint64_t n = 0;
     size_t i, j;
-    for (i = 0; i < n_files; i++) n += lmc__file_at(r, i)->file.n_tensors;
-    LMC__TRY(lmc__reserve(&r->names, n * sizeof *named));
-    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof *path));
-    named = (lmc__named *)(void *)r->names.data;
-    path = (lmc__named *)(void *)r->paths.data;
+    if (r->paths.size != 0) return LMC_OK;
+    r->names.size = 0;
+    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof(lmc__item)));
     for (i = 0; i < n_files; i++) {
-        path[i].file = &lmc__file_at(r, i)->file;
-        path[i].tensor = NULL;
-        path[i].file_number = i;
-        for (j = 0; j < path[i].file->n_tensors; j++) {
-            *named = path[i];
-            named++->tensor = &path[i].file->tensors[j];
+        const lmc_file *const f = &lmc__file_at(r, i)->file;
+        for (j = 0; j < f->n_tensors; j++) {
+            const char *const name = f->tensors[j].name;
+            LMC__TRY(lmc__append_item(&r->names, name, strlen(name), NULL, i, &f->tensors[j]));
         }
     }
-    lmc__heap_sort(r->names.data, (size_t)n, sizeof *named, lmc__compare_named, &spare);
-    lmc__heap_sort(path, n_files, sizeof *path, lmc__compare_paths, &spare);
-    r->names.size = (size_t)n * sizeof *named;
-    r->paths.size = n_files * sizeof *path;
+    for (i = 0; i < n_files; i++) { /* which cannot fail: so there are all of them or none */
+        const char *const path = lmc__file_at(r, i)->file.path;
+        LMC__TRY(lmc__append_item(&r->paths, path, strlen(path), NULL, i, NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
+    lmc__sort_items((lmc__item *)(void *)r->paths.data, n_files);
     return LMC_OK;
 }
 
-typedef struct lmc__named_search {
-    const lmc__named *rows;
-    size_t n;
-    const char *name, *path; /* either may be NULL: any */
-} lmc__named_search;
-
-/* Below, at or above 0, as row i is before, at or behind what is wanted. */
-static int lmc__compare_row(const lmc__named_search *s, size_t i)
+/* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
+ * behind it has that name, too. */
+static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *name,
+                                         size_t file_number, int *next)
 {
-    const int order = s->name ? strcmp(s->rows[i].tensor->name, s->name) : 0;
-    return order || !s->path ? order : strcmp(s->rows[i].file->path, s->path);
+    const lmc__item *const row = (const lmc__item *)(const void *)rows->data;
+    const size_t n = rows->size / sizeof *row, i = lmc__find_name(row, n, name, file_number);
+    *next = i + 1 < n && strcmp((const char *)row[i + 1].name, name) == 0;
+    return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
-static int lmc__is_row_before(const void *context, size_t i)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path,
+                                                       size_t *file_number)
 {
-    return lmc__compare_row((const lmc__named_search *)context, i) < 0;
-}
-
-/* The first row that is wanted, and behind it perhaps others; or NULL. */
-static const lmc__named *lmc__search_rows(lmc__named_search *s, const lmc__buffer *rows)
-{
-    size_t i;
-    s->rows = (const lmc__named *)(const void *)rows->data;
-    s->n = rows->size / sizeof *s->rows;
-    i = lmc__find_first(0, s->n, lmc__is_row_before, s);
-    return i < s->n && lmc__compare_row(s, i) == 0 ? s->rows + i : NULL;
-}
-
-LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
-{
-    lmc__named_search search;
-    const lmc__named *found;
+    const lmc__item *found;
+    int next;
     if (!r || !path || !file_number) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = NULL;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->paths);
+    LMC__TRY(lmc__sort_names(r));
+    found = lmc__search_rows(&r->paths, path, 0, &next);
     if (!found) return LMC_ERR_NOT_FOUND;
     *file_number = found->file_number;
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
-                                               size_t *file_number, const lmc_tensor **tensor)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path,
+                                                         const char *name, size_t *file_number,
+                                                         const lmc_tensor **tensor)
 {
-    lmc__named_search search;
-    const lmc__named *found;
-    size_t next;
+    const lmc__item *found;
+    size_t wanted = 0;
+    int next;
     if (!r || !name || !file_number || !tensor) return LMC_ERR_ARGUMENT;
-    if (r->paths.size == 0) LMC__TRY(lmc__sort_names(r));
-    search.name = name;
-    search.path = path;
-    found = lmc__search_rows(&search, &r->names);
-    if (!found) return LMC_ERR_NOT_FOUND;
-    next = (size_t)(found - search.rows) + 1;
-    if (next < search.n && lmc__compare_row(&search, next) == 0) return LMC_ERR_AMBIGUOUS;
+    LMC__TRY(path ? lmc_reader_find_file(r, path, &wanted) : lmc__sort_names(r));
+    found = lmc__search_rows(&r->names, name, wanted, &next);
+    if (!found || (path && found->file_number != wanted)) return LMC_ERR_NOT_FOUND;
+    if (!path && next) return LMC_ERR_AMBIGUOUS;
     *file_number = found->file_number;
     *tensor = found->tensor;
     return LMC_OK;
@@ -14442,10 +13503,7 @@ LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, 
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file.
- *
- * That is a question about the mapping, not about bytes: the answer is found in the tables of the
- * reader, in time in proportion to segments and tensors. */
+ * file. The answer is found in the tables of the reader, without bytes. */
 
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
@@ -14453,8 +13511,7 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
     }
     lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
     return LMC_OK;
@@ -14466,7 +13523,7 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
     const lmc_file *const found =
         i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
@@ -14481,7 +13538,8 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
  * come in order.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. */
+ * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
+ * encoder may have meant any: they have the same bytes. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -14498,40 +13556,45 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
         ++*tensor;
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
-     * same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    return t->offset <= at && at - t->offset == from &&
+           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
- * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
+/* All predictions of the file are in place. */
+static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
+                                 const lmc_file *file)
+{
+    const lmc__stream *stream = lmc__stream_of(r, f);
+    size_t i, tensor = 0;
+    uint32_t k;
+    if (!file || stream->n_files != 1) return 0;
+    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
+        const lmc__run *run = &lmc__run_at(r, i)->run;
+        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+    }
+    return 1;
+}
+
+/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
+ * the base's files. Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;
     lmc__buffer items;
-    size_t i, j;
-    uint32_t k;
+    size_t i;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+    can =
+        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
-    can = can && status == LMC_OK;
-    for (i = 0; can && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *f = lmc__file_at(r, i);
-        const lmc__stream *stream = lmc__stream_of(r, f);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL && stream->n_files == 1;
-        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
-            }
-        }
+    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *const f = lmc__file_at(r, i);
+        can = lmc__is_file_in_place(r, f,
+                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
     }
     lmc__free_buffer(&items);
     if (status == LMC_OK) *result = can;
@@ -14541,16 +13604,13 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 /* == snapshot/open.h =========================================================================== */
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
- * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
+ * a reader with more behind it:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
- * pointers to functions, read_run and free_extra: reader.h does not include salvage.
- *
- * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
- * caller's, and must stay until the reader is freed. */
+ * So one pointer is both. What differs is reached by read_run and free_extra. source and options
+ * are copied; what they point to is the caller's, and must stay until the reader is freed. */
 
 /* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
 static void lmc__share_meter(lmc_reader *r)
@@ -14564,11 +13624,8 @@ static void lmc__share_meter(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
- * is freed like one that was opened: everything in it is zero, or valid.
- *
- * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
- * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
- * nothing, and freed in any case. */
+ * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
+ * several MiB, is lent where the caller says so: readers of a chain are used one at a time. */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -14591,8 +13648,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    r->features = LMC__KNOWN_FEATURES;
+    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->info.features = LMC__KNOWN_FEATURES;
     lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
@@ -14627,7 +13686,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     if (!r) return;
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
-    lmc__visit_reader(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__READER_BUFFERS);
+    lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
+    lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
     if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);
@@ -14635,18 +13696,14 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
- * compared with one. The same digester and the same waves as of writer and restorer, without
- * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
+ * The same digester and the same waves as of writer and restorer, without blocks:
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
- * as there is no block header that has it. */
+/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -14658,14 +13715,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
- * begins with a job, is cut into pieces of a whole leaf. */
+/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
- * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
- * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
- * still read this one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
+ * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -14696,12 +13750,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it, as a writer
- * does. file and tensors change only at the end, all at once.
- *
- * tensors is file->tensors, said once more without const, because fingerprints are written to it.
- * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
- * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+/* The description is held to the rules for files by writing it down and parsing it. file and
+ * tensors change only at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -14745,9 +13795,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
- * base says they have. No byte of content is read; whoever wants to know that the content has them
- * calls lmc_file_identify for each file first. */
+/* An origin's first step. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
@@ -14763,31 +13811,22 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whoever takes a stream.
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
  *
  *     data |----- written ---------------|- room -|
  *          0             ^ position      ^ size   ^ cap
  *                          of the stream   sink: appends here; source: ends here
  *
- * One lmc_memory may be all three, one after the other: a snapshot is written to a sink, and read
- * by a source. The caller owns it and frees it by lmc_memory_free; sink, source and stream only
- * point to it. While a sink writes, data may move, so it must not be read by another thread.
- *
- * A sink that cannot grow is LMC_ERR_MEMORY. */
+ * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
+ * data may move, so it must not be read by another thread. */
 
-/* A lmc_memory is a lmc__buffer that the caller can look into; it is made one for the time of a
- * call, so that both grow by the same rule. If there is no memory, what was written before is still
- * there. */
+/* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
+ * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
 static enum lmc_status lmc__write_memory(void *user, const void *data, size_t size)
 {
     lmc_memory *m = (lmc_memory *)user;
-    lmc__buffer b;
-    enum lmc_status status;
-    b.data = m->data;
-    b.size = m->size;
-    b.cap = m->cap;
-    b.alloc_user = m->alloc_user;
-    status = lmc__append(&b, data, size);
+    lmc__buffer b = {m->data, m->size, m->cap, m->alloc_user};
+    const enum lmc_status status = lmc__append(&b, data, size);
     m->data = b.data;
     m->size = b.size;
     m->cap = b.cap;
@@ -14817,28 +13856,21 @@ static enum lmc_status lmc__read_memory(void *user, void *dst, size_t size, size
 
 LMC_API lmc_sink lmc_memory_sink(lmc_memory *memory)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_memory;
-    sink.user = memory;
+    const lmc_sink sink = {lmc__write_memory, memory};
     return sink;
 }
 
 /* Of what is there now: a source has a size from the start, and does not see what is appended. */
 LMC_API lmc_source lmc_memory_source(lmc_memory *memory)
 {
-    lmc_source source;
-    source.read_at = lmc__read_memory_at;
-    source.user = memory;
-    source.size = memory->size;
+    const lmc_source source = {lmc__read_memory_at, memory, memory->size};
     return source;
 }
 
 /* From position on, which the caller may set; it ends, with 0 bytes and no error, at size. */
 LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_memory;
-    stream.user = memory;
+    const lmc_stream stream = {lmc__read_memory, memory};
     return stream;
 }
 
@@ -14887,17 +13919,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_stdio;
-    sink.user = file;
+    const lmc_sink sink = {lmc__write_stdio, file};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_stdio;
-    stream.user = file;
+    const lmc_stream stream = {lmc__read_stdio, file};
     return stream;
 }
 
@@ -14964,17 +13992,13 @@ static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, s
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_fd;
-    sink.user = (void *)(intptr_t)fd;
+    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
     return sink;
 }
 
 LMC_API lmc_stream lmc_fd_stream(int fd)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_fd;
-    stream.user = (void *)(intptr_t)fd;
+    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
     return stream;
 }
 
@@ -15007,9 +14031,9 @@ typedef struct lmc__fixed_sink {
 } lmc__fixed_sink;
 
 /* A reader of the LMC file at src; its only regular file, without a base. */
-static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
-                                     const void *src, size_t src_size,
-                                     const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
+                                               lmc_memory *memory, const void *src, size_t src_size,
+                                               const lmc_compress_options *options)
 {
     lmc_reader_options reader_options;
     lmc_source source;
@@ -15031,9 +14055,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     return LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype,
-                                              const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                        uint64_t *size, enum lmc_dtype *dtype,
+                                                        const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -15051,8 +14075,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                 const void *src, size_t src_size,
+                                                 const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -15063,55 +14088,69 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
-        const size_t size = (size_t)file->size;
         reader->coder->progress = o.progress;
         reader->coder->progress_user = o.user;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
-        if (status == LMC_OK) *dst_size = size;
+        status = lmc_reader_read_file(reader, 0, 0, dst, (size_t)file->size);
+        if (status == LMC_OK) *dst_size = (size_t)file->size;
     }
     lmc_reader_free(reader);
     return status;
 }
 
 #ifndef LMC_NO_STDIO
-/* PATH.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+/* A file to a file. */
+typedef struct lmc__file_to_file {
+    FILE *src, *part;
+    lmc__buffer part_path;
+    lmc_compress_options options;
+} lmc__file_to_file;
+
+/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
+                                       const char *src_path, const lmc_compress_options *options)
 {
-    LMC__TRY(lmc__append(name, path, strlen(path)));
-    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
-    *part = fopen((const char *)name->data, "wb");
-    return *part ? LMC_OK : LMC_ERR_WRITE;
+    lmc__buffer *const name = &f->part_path;
+    enum lmc_status status = LMC_OK;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
+    lmc__init_buffer(name, f->options.alloc_user);
+    f->src = fopen(src_path, "rb");
+    if (!f->src) return LMC_ERR_READ;
+    status = lmc__append(name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
+    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
+    if (f->part) return LMC_OK;
+    (void)fclose(f->src);
+    lmc__free_buffer(name);
+    return status == LMC_OK ? LMC_ERR_WRITE : status;
 }
 
-/* Closes it, and puts it where it belongs if all went well. */
-static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
-                                       enum lmc_status status)
+/* Closes both, and puts the result where it belongs if all went well. */
+static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
+                                        enum lmc_status status)
 {
-    const char *const part_path = (const char *)name->data;
-    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    const char *const part_path = (const char *)f->part_path.data;
+    (void)fclose(f->src);
+    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(path);
+    if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
     if (status != LMC_OK) (void)remove(part_path);
+    lmc__free_buffer(&f->part_path);
     return status;
 }
 
-/* What the restorer's callbacks get. */
-typedef struct lmc__part_target {
-    FILE *part;
-    const lmc_compress_options *options;
-} lmc__part_target;
-
+/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
-    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+    return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);
 }
 
 static enum lmc_status lmc__report_part(void *user, uint64_t done)
 {
-    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
-    return options->progress(options->user, done);
+    const lmc_compress_options *const o = &((const lmc__file_to_file *)user)->options;
+    return o->progress ? o->progress(o->user, done) : LMC_OK;
 }
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
@@ -15120,40 +14159,24 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
 {
-    lmc_restore_options restore_options;
-    lmc_compress_options o;
-    lmc__part_target target;
-    lmc__buffer name;
+    lmc_restore_options o;
+    lmc__file_to_file f;
     lmc_stream stream;
-    FILE *src;
-    enum lmc_status status;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    memset(&restore_options, 0, sizeof restore_options);
-    restore_options.parallel = o.parallel;
-    restore_options.max_index_size = o.max_index_size;
-    restore_options.max_total_size = o.max_total_size;
-    restore_options.progress = o.progress ? lmc__report_part : NULL;
-    restore_options.alloc_user = o.alloc_user;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc__open_part(&target.part, &name, dst_path);
-    if (status == LMC_OK) {
-        stream = lmc_stdio_stream(src);
-        restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_part;
-        restore_options.user = &target;
-        target.options = &o;
-        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
-        status = lmc__close_part(target.part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    memset(&o, 0, sizeof o);
+    o.parallel = f.options.parallel;
+    o.max_index_size = f.options.max_index_size;
+    o.max_total_size = f.options.max_total_size;
+    o.begin_file = lmc__begin_one_file;
+    o.write = lmc__write_part;
+    o.progress = lmc__report_part;
+    o.user = &f;
+    o.alloc_user = f.options.alloc_user;
+    stream = lmc_stdio_stream(f.src);
+    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
 }
 #endif
 

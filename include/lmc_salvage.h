@@ -111,8 +111,8 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
 
 /* == snapshot/salvage.h ======================================================================== */
 
-/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
- * come from what was found:
+/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader whose tables come from
+ * what was found:
  *
  *     salvage_place.h   without an index: streams and runs in the order in which they lie
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
@@ -126,17 +126,15 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
  *        with the rows of BLKS      by size and Header_CRC, wherever it lies
  *        with an index only         by where it lies, and the sizes of the run and of the block
  *        without                    by what stands before it
- *    So with BLKS a block of another file is told from the right one. Without, where two of
- *    different content claim one place, neither is handed out (is_doubtful).
+ *    Without rows, where two of different content claim one place, neither is handed out
+ *    (is_doubtful).
  *
- *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
- *    searched again. The limits on work below are reached by hostile files only.
+ *  - Nothing intact is passed over: bytes that a damaged header claims are searched again.
  *
  *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
  *    copies of a block LMC__MAX_COPIES are tried.
  *
- *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
- *    lmc__found_block for each header, and tables as of other readers. */
+ *  - Memory is in proportion to what is found. */
 
 /* The header of a block, perhaps: some bytes look like one by chance. */
 typedef struct lmc__found_block {
@@ -152,9 +150,21 @@ typedef struct lmc__found_block {
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
-/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
+/* The reader first, so that whoever has that has this, too. */
 struct lmc_salvage {
     lmc_reader reader;
+    /* Bytes of the file from view_at on, read at once; the body of one section. */
+    lmc__buffer view, body;
+    /* lmc__found_block, sorted by key when all are there. */
+    lmc__buffer blocks;
+    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
+     * may have bytes of several files. */
+    lmc__buffer range;
+    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
+     * file's begin. */
+    lmc__buffer verdicts, verdicts_at;
+    /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc__buffer fingerprints;
     /* What lmc_salvage_get_damage says. */
     lmc_damage damage;
     /* The file's, if it is intact. */
@@ -163,11 +173,8 @@ struct lmc_salvage {
     /* -- the walk -- */
     /* Where the index begins, if that is known; else the file's size. */
     uint64_t end;
-    /* So many bytes behind where it says that it begins does the index (modulo 2^64): others were
-     * lost, or came in between. */
+    /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
-    /* Bytes of the file from view_at on, read at once; the body of one section. */
-    lmc__buffer view, body;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
     uint64_t rows_at, n_rows;
@@ -177,8 +184,6 @@ struct lmc_salvage {
     /* -- what was found -- */
     /* The rows are those of BLKS, for all runs. */
     int has_rows;
-    /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer blocks;
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -186,9 +191,6 @@ struct lmc_salvage {
     uint64_t offset;
     /* Bytes that were handed out, of max_total_size. */
     uint64_t delivered;
-    /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
-     * may have bytes of several files. */
-    lmc__buffer range;
     size_t ranged;
     enum lmc_status ranged_status;
 
@@ -196,24 +198,11 @@ struct lmc_salvage {
     /* Of the file at hand; is_whole: nothing of it was lost so far. */
     lmc__digester digester;
     int is_whole;
-    /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
-     * file's begin. */
-    lmc__buffer verdicts, verdicts_at;
 };
+#define LMC__SALVAGE_BUFFERS LMC__ROW(lmc_salvage, view, damage)
 
 /* Of a reader that is one's first member. */
 static lmc_salvage *lmc__get_salvage(const lmc_reader *r) { return (lmc_salvage *)(void *)r; }
-
-/* Of its own; the reader has its own, too. */
-static void lmc__visit_salvage(lmc_salvage *s, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&s->view, alloc_user);
-    visit(&s->body, alloc_user);
-    visit(&s->blocks, alloc_user);
-    visit(&s->range, alloc_user);
-    visit(&s->verdicts, alloc_user);
-    visit(&s->verdicts_at, alloc_user);
-}
 
 /* -- blocks that were found -- */
 
@@ -227,9 +216,8 @@ static size_t lmc__count_found(const lmc_salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* What block of a run is looked for. The eight bytes of a row are the size of the block and its
- * Header_CRC; blocks for which both are the same have the same content and number, so it does not
- * matter of which run they are. */
+/* What block of a run is looked for. A row is the size of the block and its Header_CRC; blocks
+ * for which both are the same have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
     return s->has_rows
@@ -237,24 +225,12 @@ static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
                : (uint64_t)run << 32 | block;
 }
 
-typedef struct lmc__found_search {
-    const lmc_salvage *s;
-    uint64_t key;
-} lmc__found_search;
-
-static int lmc__is_found_before(const void *context, size_t i)
-{
-    const lmc__found_search *const search = (const lmc__found_search *)context;
-    return lmc__found_at(search->s, i)->key < search->key;
-}
-
 /* Of the sorted ones the first that is not before the key. */
 static size_t lmc__find_key(const lmc_salvage *s, uint64_t key)
 {
-    lmc__found_search search;
-    search.s = s;
-    search.key = key;
-    return lmc__find_first(0, lmc__count_found(s), lmc__is_found_before, &search);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, lmc__count_found(s), lmc__found_at(s, i)->key < key);
+    return i;
 }
 
 /* The first copy of a block, of that size; or the number of all found. */
@@ -284,9 +260,8 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* The register before the bytes of p, from the one behind them: a step's shift to the right is
- * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
- * 31 tells whether the step had added the polynomial. */
+/* The register before the bytes of p, from the one behind them. The polynomial's bit 31 is set
+ * and a shifted register's is not, so bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -298,10 +273,10 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     return state;
 }
 
-/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
- * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
- * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
- * number as if that were 0. What is left is the register at the start, exclusive or the number. */
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the
+ * number and the header before it. The bytes of the header are taken back from it, then four
+ * steps of the number as if that were 0. What is left is the register at the start, exclusive or
+ * the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -311,8 +286,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
- * is how disks fail, so that only what is really lost is. */
+/* Bytes of the file; what cannot be read is zero, by pages, which is how disks fail. 1: all
+ * could. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -328,7 +303,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 }
 
 /* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
- * What is at hand is used first: a search asks for one byte after the other. */
+ * What is at hand is used first. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -346,8 +321,8 @@ static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_
     return LMC_OK;
 }
 
-/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
- * rest of the file. Eight times the file's size is enough for any damage. */
+/* What may be read twice: in a hostile file a header at every byte may claim the rest of the
+ * file. Eight times the file's size is enough for any damage. */
 static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
@@ -376,23 +351,23 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 /* Without an index: streams and runs in the order in which their sections were found, and which
  * bytes of a stream each run is.
  *
- * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
- * that follows from what is before and behind it. Where a section may be lost, the tables have an
- * *unknown run*: of no size, perhaps, or the one of blocks that were found there.
+ * Runs cover a stream without a gap and in order, so their places follow from what is before and
+ * behind them. Where a section may be lost, the tables have an *unknown run*: of no size, perhaps,
+ * or the one of blocks that were found there.
  *
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * So runs before the first unknown one are placed from the front of the stream, those behind the
+ * Runs before the first unknown one are placed from the front of the stream, those behind the
  * last from its end, if its size is known. What is between has a place only if the blocks of the
- * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have all
- * rows of BLKS, the unknown ones are nothing. */
+ * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have
+ * all rows of BLKS, the unknown ones are nothing. */
 
 /* The stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
- * blocks can be read, but not those that have a prediction. */
+/* By its section, or by the index. Of those that lmc__place_unknown has placed, blocks that have
+ * a prediction cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
@@ -443,10 +418,8 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
  * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
  * where it ends.
  *
- * Its block size is that of the first block found, provided that another one shows that it is not
- * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
- * others must agree. More may be lost behind the last that was found, unless what follows is
- * known to follow: then there would be another unknown run. */
+ * Its block size is that of the first block found, if another one shows that it is not the last;
+ * a lone block has a size of its own only if it is number 0. All others must agree. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -530,9 +503,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts what was found. Of blocks with one key those stay that are like the first (same content by
- * CRC and length), as many as will be tried. If another one has other content, there is no telling
- * which is right, and none is handed out. */
+/* Sorts what was found. Of blocks with one key those stay that are like the first, as many as
+ * will be tried. If another one has other content, none is handed out. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -555,11 +527,11 @@ static void lmc__choose_blocks(lmc_salvage *s)
 }
 
 /* Runs without a place are put between others, so that these are in order for searching; and what
- * each run is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a
- * wrong base: the header that would have told may be lost.
+ * each run is predicted by. A mapping that leads outside of the base is a wrong base here: the
+ * header that would have told may be lost.
  *
- * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
- * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
+ * A prediction that cannot be had costs only blocks that want it: run->prediction keeps the
+ * status. */
 LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -598,8 +570,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* The rows, whose section has its body there, if that is right; with them each block is known
- * wherever it is. They are those of all runs. */
+/* The rows of all runs, whose section has its body there, if that is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     lmc__tables *const t = &s->reader.tables;
@@ -621,13 +592,12 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
 }
 
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
- * What was found so far is forgotten then, for all is searched again with its help. If it is not,
- * nothing changes.
+ * What was found so far is forgotten then, for all is searched again with its help.
  *
- * It might be that of another file, of which a part or all is content of this one. It is this
- * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
- * if the first section is the one that it names, or if it stands where the trailer says, but too
- * far in front. */
+ * It might be that of another file, of which a part is content of this one. It is this file's if
+ * it leads to where it stands; else bytes were lost before it, or came in between: then if the
+ * first section is the one that it names, or if it stands where the trailer says, but too far in
+ * front. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
@@ -651,7 +621,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
     lmc__free_tables(&r->tables);
     r->tables = found;
     /* its copy of the header, which is the same if that is intact */
-    lmc__keep_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
+    lmc__get_header_info(&r->info, r->tables.index.data + LMC__SECTION_HEADER_SIZE);
     s->blocks.size = 0;
     s->damage.n_sections = lmc__get_section(&section, found.index.data, k) != LMC_OK;
     s->damage.n_breaks = 0;
@@ -678,11 +648,10 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
  *     ^ at                                                        ^ last_end: block 8? else
  *      ^ searched from here on, unless block 7 is intact            decoded, to know
  *
- * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
- * where the last thing ends.
+ * A section must have its own CRCs or, where its body is damaged, stand where the last thing ends.
  *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
- * the run at hand as long as its number and size fit, and numbers go on. */
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
+ * of the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
     /* Where it is, and where the last thing that was found ends. */
     uint64_t at, last_end;
@@ -840,9 +809,9 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
                                          : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
- * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
- * begins another. */
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number
+ * goes on, or it stands beside one of the run: moved, or foreign. Where a run is complete,
+ * number 0 begins another. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -862,17 +831,6 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 
 /* -- with an index, but not its rows -- */
 
-typedef struct lmc__place_search {
-    const lmc_reader *reader;
-    uint64_t at;
-} lmc__place_search;
-
-static int lmc__ends_before(const void *context, size_t i)
-{
-    const lmc__place_search *const search = (const lmc__place_search *)context;
-    return lmc__run_at(search->reader, i)->end <= search->at;
-}
-
 /* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
  * break on things are where the index is: further behind, or before. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
@@ -880,14 +838,12 @@ static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32
 {
     const lmc_reader *const r = &s->reader;
     const lmc__reader_run *run;
-    lmc__place_search search;
+    const uint64_t at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
     size_t i;
-    search.reader = r;
-    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
-    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    LMC__FIND_FIRST(i, 0, lmc__count_runs(&r->tables), lmc__run_at(r, i)->end <= at);
     if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
     run = lmc__run_at(r, i);
-    return search.at >= run->at && number < run->run.n_blocks &&
+    return at >= run->at && number < run->run.n_blocks &&
                    lmc__block_size_at(&run->run, number) == length
                ? i
                : SIZE_MAX;
@@ -994,8 +950,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
 }
 
 /* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
- * letters of the kinds of sections. */
+ * only bytes with which a header can begin are looked at. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     const int had_index = s->damage.has_index;
@@ -1036,25 +991,22 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 /* == snapshot/salvage_read.h =================================================================== */
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
- * so that lmc_salvage_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between.
  *
  *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
- * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
+ * The walk has found headers whose CRC is right. Payload_CRC and Content_CRC are checked here. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
- * but block by block: a damaged neighbour must not cost this one.
+/* One of the copies of a block of that run, to dst, of found->length bytes.
  *
- * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
- * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
- * had, that is said of an intact payload only: of another one, that it is damaged. */
+ * The header is read and checked again, for the file may have changed since the walk. The
+ * prediction goes to dst, before the coder is in use, which may have to read it, and the block
+ * is decoded over it. Where there is none to be had, that is said of an intact payload only: of
+ * another one, that it is damaged. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -1076,16 +1028,14 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
                    info.has_prediction == found->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
-    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
                                prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
                                c->wave.workspaces, c->wave.workspace_size);
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. They
- * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
- * right. */
+/* The first intact one of the copies of a block, which begin with number i of those found. */
 LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
                                                    size_t i, uint8_t *dst)
 {
@@ -1099,12 +1049,10 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
     return status;
 }
 
-/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_salvage_next.
+/* The reader's read_run: block by block; the first that is lost ends it.
  *
- * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
- * are two, as in other readers: one for runs that this very file predicts, because reading those
- * asks for other bytes of it, by this function again, which may need the other one. */
+ * Of a block that is not wanted whole the part is copied from a buffer. There are two, as in
+ * other readers: reading a prediction of its own snapshot calls this function again. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -1134,129 +1082,85 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their fingerprints. */
+/* What lmc_salvage_confirm says of a file, by its CRC, then of its tensors, by their
+ * fingerprints: 0 until it is known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
- * not. */
-static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+/* Of a tensor, until its file has gone by: some of its bytes are lost. */
+#define LMC__HAS_LOSS 2
 
-/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the fingerprint that the index has. The digest of one that is not whole is
- * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
-static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
-                                 uint64_t end)
+/* The next bytes of the file are lost. Their tensors are marked; their digests, of whatever, are
+ * finished all the same, since that is how the digester gets to the next tensor. */
+static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
-    while (d->tensor < file->n_tensors &&
-           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const size_t tensor = d->tensor;
-        const lmc_tensor *const t = &file->tensors[tensor];
-        const int is_whole = d->tensor_done == t->size;
-        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
-        if (is_whole)
-            verdicts[1 + tensor] =
-                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
-    }
-}
-
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
- * by spans, in order. */
-typedef struct lmc__span {
-    uint64_t offset, size;
-    const uint8_t *data;
-} lmc__span;
-
-/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
-static void lmc__advance(lmc__span *span, uint64_t offset)
-{
-    if (span->data) span->data += (size_t)(offset - span->offset);
-    span->size -= offset - span->offset;
-    span->offset = offset;
-}
-
-/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
- * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
- * never whole. So a leaf is only ever made of neighbours. */
-static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
-                                lmc__span span)
-{
-    const lmc__kernels *const k = s->reader.coder->wave.k;
-    lmc__digester *const d = &s->digester;
-    const uint64_t end = span.offset + span.size;
-    while (span.size != 0) {
+    const lmc_file *const file = d->file;
+    d->absorbed += size;
+    d->planned = d->absorbed;
+    for (;;) {
         const lmc_tensor *t;
-        uint64_t part;
-        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        lmc__finish_fingerprints(d);
         if (d->tensor == file->n_tensors) return;
-        t = &file->tensors[d->tensor]; /* ends behind span.offset */
-        if (t->offset >= end) break;
-        if (span.offset < t->offset) lmc__advance(&span, t->offset);
-        part = lmc__min64(span.size, t->offset + t->size - span.offset);
-        if (span.data && span.offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
-                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
-                        (uint32_t)part);
+        t = &file->tensors[d->tensor];
+        if (t->offset >= d->absorbed) return;
+        verdicts[1 + d->tensor] = LMC__HAS_LOSS;
+        d->tensor_done = lmc__min64(t->size, d->absorbed - t->offset);
+        d->leaf_size = (uint32_t)(d->tensor_done % LMC__LEAF_SIZE);
+        if (d->tensor_done < t->size) return;
+    }
+}
+
+/* All of the file has gone by: what is whole is compared with what the index says. */
+static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
+{
+    size_t i;
+    lmc__finish_fingerprints(&s->digester);
+    if (s->is_whole) verdicts[0] = (int8_t)(s->digester.file_crc == file->crc ? 1 : -1);
+    for (i = 0; i < file->n_tensors; i++)
+        verdicts[1 + i] = (int8_t)(verdicts[1 + i] == LMC__HAS_LOSS ? 0
+                                   : memcmp(file->tensors[i].fingerprint,
+                                            s->fingerprints.data + LMC_FINGERPRINT_SIZE * i,
+                                            LMC_FINGERPRINT_SIZE) == 0
+                                       ? 1
+                                       : -1);
+}
+
+/* The next `size` bytes of the file at hand; data NULL: they are lost. */
+static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, s->file)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, s->file);
+    if (s->damage.has_index) { /* else fingerprints are not known */
+        if (s->offset == 0) {
+            lmc__begin_digester(&s->digester, file);
+            s->digester.fingerprints = s->fingerprints.data;
+            s->is_whole = 1;
         }
-        lmc__advance(&span, span.offset + part);
+        if (data) lmc__absorb_bytes(&s->digester, s->reader.coder->wave.k, data, (size_t)size);
+        else lmc__skip_lost(&s->digester, verdicts, size);
+        s->is_whole &= data != NULL;
+        if (s->offset + size == file->size) lmc__confirm_file(s, file, verdicts);
     }
-    lmc__confirm_tensors(d, file, verdicts, end);
+    s->offset += size;
 }
 
-/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
- * what is there is taken: once something is lost it is of no use, and not compared. */
-static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
-{
-    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
-    int8_t *const verdicts = lmc__verdicts_of(s, number);
-    lmc__digester *const d = &s->digester;
-    if (!s->damage.has_index) return; /* else fingerprints are not known */
-    if (span.offset == 0) {
-        lmc__begin_digester(d, file);
-        s->is_whole = 1;
-    }
-    if (span.data)
-        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
-    else s->is_whole = 0;
-    lmc__digest_tensors(s, file, verdicts, span);
-    if (span.offset + span.size == file->size && s->is_whole)
-        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
-}
-
-/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
-{
-    lmc__span span;
-    span.offset = s->offset;
-    span.size = range->size;
-    span.data = (const uint8_t *)range->data;
-    lmc__digest_range(s, s->file, span);
-    s->offset += range->size;
-}
-
-/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
- * status. */
+/* The next range is lost, so many bytes: a range with that status. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
     range->status = LMC_ERR_LOST;
-    lmc__digest_next(s, range);
+    lmc__digest_next(s, NULL, size);
     return LMC_OK;
 }
 
 /* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
  * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once: what is asked for again is there.
+ * block that has bytes of several files is decoded once.
  *
- * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
- * file can make. range->data is the reader's, until the next call. */
+ * The limit counts what is asked for: it bounds the work that a hostile file can make. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_salvage_range *range)
 {
@@ -1304,13 +1208,12 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
             lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
     LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
                           (size_t)(at - block * run->block_size), end - position, range));
-    lmc__digest_next(s, range);
+    lmc__digest_next(s, (const uint8_t *)range->data, range->size);
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last
- * run. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes that no run
+ * has are lost ones. A file of unknown size ends with its last run. */
 static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
@@ -1327,18 +1230,12 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) { /* without a range, but with a fingerprint */
-        lmc__span span;
-        span.offset = span.size = 0;
-        span.data = (const uint8_t *)"";
-        lmc__digest_range(s, s->file, span);
-    }
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* without a range */
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place. Its run and number are known, but not of which bytes of which
- * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
- * or the rows of BLKS, what has no place is no block of this file. */
+/* The next block without a place: its run and number are known, but not of which bytes of which
+ * file it is. With an index, or the rows of BLKS, what has no place is no block of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc_reader *const r = &s->reader;
@@ -1361,14 +1258,10 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
- * reader, and it does not go back.
+/* File by file, then the blocks without a place, then the end, in one pass.
  *
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out
- *
- * The end is a range of its own, so that no status means both an end and a loss. */
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -1402,30 +1295,28 @@ LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage 
 
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
+/* Whether its FILE section or the index was found. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
     return s && file_number < s->reader.tables.listing.n_files &&
            lmc__file_at(&s->reader, file_number)->is_described;
 }
 
-/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
- * without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
+    int verdict;
     if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
-    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+    verdict = lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+    return verdict == LMC__HAS_LOSS ? 0 : verdict;
 }
 
 /* == snapshot/salvage_open.h =================================================================== */
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
- * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 7.3). */
+/* The header, if it is intact. A file of a later version is refused, where a damaged header is
+ * not; and so is a wrong base (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1441,15 +1332,12 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     if (status != LMC_OK) return LMC_OK;
     s->damage.has_header = 1;
     memcpy(s->header, header, sizeof s->header);
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
-/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
- * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
- * missing; and none. Only the first is no damage, but the second leads to the index all the
- * same. */
+/* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
+ * One whose CRC is right but that says that the index begins elsewhere leads there all the same,
+ * but is damage: bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1507,21 +1395,23 @@ static enum lmc_status lmc__fill_tables(lmc_salvage *s)
  *     verdicts_at     ^ [0]                      ^ [1] */
 static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
 {
-    size_t i, n = 0;
+    size_t i, n = 0, most = 0;
     for (i = 0; i < s->reader.tables.listing.n_files; i++) {
+        const size_t n_tensors = lmc__file_at(&s->reader, i)->file.n_tensors;
         LMC__TRY(lmc__append(&s->verdicts_at, &n, sizeof n));
-        n += 1 + lmc__file_at(&s->reader, i)->file.n_tensors;
+        n += 1 + n_tensors;
+        if (n_tensors > most) most = n_tensors;
     }
+    LMC__TRY(lmc__append(&s->fingerprints, NULL, LMC_FINGERPRINT_SIZE * most));
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
- * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
- * full; what stays is in proportion to the blocks that were found. */
+/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file
+ * in which nothing is found at all is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
-    lmc__visit_salvage(s, lmc__init_buffer, r->options.alloc_user);
+    lmc__init_buffers(s, LMC__SALVAGE_BUFFERS, r->options.alloc_user);
     s->end = r->source.size;
     s->n_rows = UINT64_MAX;
     LMC__TRY(lmc__salvage_header(s));
@@ -1544,11 +1434,10 @@ LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 /* The reader's free_extra: what a salvage has beside its reader. Those freed above are empty. */
 LMC__COLD static void lmc__free_salvage(lmc_reader *r)
 {
-    lmc__visit_salvage(lmc__get_salvage(r), lmc__free_visited, NULL);
+    lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
-/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
- * anything can fail. */
+/* What is to be freed is known before anything can fail. */
 static enum lmc_status lmc__open_by_search(lmc_reader *r)
 {
     r->is_salvage = 1;

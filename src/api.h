@@ -7,14 +7,13 @@
  *   LMC_API              what stands before each public function. Default: nothing, or static with
  *                        LMC_STATIC
  *
- * These leave out parts of the library, and the declarations of what is missing; any of them go
- * together:
+ * These leave out parts of the library and their declarations; any of them go together:
  *
  *   LMC_NO_SNAPSHOT      layer 3: snapshots, files and names
  *   LMC_NO_QUANTIZE      quantisers, and decoding what they have coded (LMC_ERR_UNSUPPORTED)
  *   LMC_NO_ENCODER       everything that encodes. The rest decodes what a full library writes
  *
- *   LMC_NO_STDIO         whatever uses files of the C library; <stdio.h> is not included then
+ *   LMC_NO_STDIO         whatever uses files of the C library, and <stdio.h>
  *
  * These add to it, for systems that have more than the C library:
  *
@@ -28,12 +27,10 @@
  *   LMC_NO_SIMD          the portable code only
  *   LMC_NO_AVX512        on x86-64 the tiers scalar and AVX2 only
  *   LMC_SIMDE            on machines other than x86 and Arm64: compile the AVX2 code through SIMDe
- *                        (SIMD Everywhere), as the tier "simde". <simde/x86/avx2.h> must be on the
- *                        include path (Debian: libsimde-dev). Used where the compiler's flags say
- *                        that the target has vectors (wasm32: -msimd128); ignored elsewhere
+ *                        (SIMD Everywhere; Debian: libsimde-dev), as the tier "simde". Used where
+ *                        the compiler's flags give the target vectors (wasm32: -msimd128)
  *
- * No build flags select instructions: the best tier of the machine is found at run time. See
- * "tools" at the end for functions that query and limit it.
+ * No build flags select instructions: the best tier of the machine is found at run time.
  */
 #include <stddef.h>
 #include <stdint.h>
@@ -51,8 +48,7 @@
 #endif
 #endif
 
-/* What returns a status must not be ignored; who means to writes (void), or with gcc an if. Define
- * it as nothing to be allowed to. */
+/* A status must not be ignored. Define it as nothing to be allowed to. */
 #ifndef LMC_NODISCARD
 #if defined(__cplusplus) && __cplusplus >= 201703L
 #define LMC_NODISCARD [[nodiscard]]
@@ -63,8 +59,9 @@
 #endif
 #endif
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+#define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
+
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -81,32 +78,26 @@
  *
  * Order of arguments: the object; which part of it (file, tensor, key); where from (offset); the
  * buffer and its size, or what is returned; options; the workspace or alloc_user. What makes an
- * object has the place for it in front (lmc_reader_open). From buffer to buffer, without an object,
- * the destination comes first, as with memcpy: dst, dst_cap, dst_size, then src and its size. What
- * callbacks get is ordered alike, behind user.
+ * object has the place for it in front. From buffer to buffer the destination comes first, as with
+ * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. Different objects do not know of each other, and
- * functions without an object may be called at any time. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
- * compiled with another 1.x than the (shared) library that it finds:
+ * compiled with another 1.x than the shared library that it finds:
  *
- *   functions, enums      get new ones, at free numbers. What a program does not know it may get:
- *                         of lmc_status an error, of others something to show by its number.
+ *   functions, enums      get new ones, at free numbers. A status that a program does not know is
+ *                         an error.
  *   structs _options      grow at their ends. Their first member is struct_size: sizeof options,
- *                         or 0. By it the library takes those of an older program, to which it adds
- *                         defaults, and of a newer one, if what it does not know is zero: else
- *                         LMC_ERR_UNSUPPORTED. 0 says that the program was compiled with the very
- *                         lmc.h that it is linked with: right wherever lmc.h is compiled in, and
- *                         wrong for a shared library. What is no size (above 4096, or no multiple
- *                         of the member's own) is LMC_ERR_ARGUMENT. Options have no padding at
- *                         their ends, which could be mistaken for members.
- *   structs with          keep their size, for they stand in arrays, or a library fills what its
- *   reserved words        caller has laid out. A member that is added takes such a word, and 0 is
- *                         its default, or says that the library does not know it. Libraries set
- *                         them to zero, and refuse a file or tensor to be written in which they are
- *                         not: LMC_ERR_UNSUPPORTED.
+ *                         or 0: the program was compiled with the very lmc.h that it is linked
+ *                         with. Members that an older program lacks have their defaults. Those of a
+ *                         newer one must be zero, else LMC_ERR_UNSUPPORTED. What is no size is
+ *                         LMC_ERR_ARGUMENT.
+ *   structs with          keep their size. A new member takes such a word; 0 is its default, or
+ *   reserved words        says that the library does not know it. Libraries set them to zero, and
+ *                         refuse to write a file or tensor in which they are not:
+ *                         LMC_ERR_UNSUPPORTED.
  *   other structs         stay as they are: callbacks, small parts of others, lmc_array. */
 #ifdef __cplusplus
 extern "C" {
@@ -117,9 +108,9 @@ extern "C" {
 #define LMC_VERSION_PATCH 0
 #define LMC_VERSION "0.6.0"
 
-/* Version of the file format that is written. Files of any minor version of it are read; what they
- * use that this library does not know is LMC_ERR_UNSUPPORTED. Files of drafts
- * are not read (LMC_ERR_VERSION): v0.5.0 restores 0.4, older versions what was before. */
+/* Version of the file format that is written. Files of any minor version of it are read, but for
+ * what this library does not know (LMC_ERR_UNSUPPORTED). Files of drafts are not (LMC_ERR_VERSION):
+ * v0.5.0 restores 0.4, older versions what was before. */
 #define LMC_FORMAT_MAJOR 1
 #define LMC_FORMAT_MINOR 0
 
@@ -131,10 +122,7 @@ LMC_API const char *lmc_version(void);
 /* Numbers are stable. */
 enum lmc_status {
     LMC_OK = 0,
-    /* NULL, contradictory or out-of-range arguments; calls out of order. Which one a status cannot
-     * say, and nothing else is kept of an error: the comment of each function says what it wants.
-     */
-    LMC_ERR_ARGUMENT = 1,
+    LMC_ERR_ARGUMENT = 1, /* NULL, contradictory or out-of-range arguments; calls out of order */
     LMC_ERR_DST_TOO_SMALL = 2, /* dst_cap is less than what is needed */
     LMC_ERR_WORKSPACE = 3,     /* ws_size is less than lmc_block_workspace_size() */
     LMC_ERR_MEMORY = 4,        /* allocation failed */
@@ -166,8 +154,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, in the order of their widths, and five more. Numbers are stable.
- * Those of files are the same, 1 to 27 (spec 4.1); files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
+ * files have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -202,18 +190,17 @@ enum lmc_dtype {
 
 /* "BF16" and so on, as in safetensors; "AUTO" for LMC_AUTO; NULL for a number that is none. */
 LMC_API const char *lmc_dtype_name(enum lmc_dtype dtype);
-/* The dtype of that name, in capitals as above. Any other name, NULL too: LMC_AUTO, so that tensors
- * of unknown dtypes are coded as bytes. */
+/* The dtype of that name; any other name, NULL too: LMC_AUTO. */
 LMC_API enum lmc_dtype lmc_dtype_find(const char *name);
 /* Bits of one logical element (F4: 4, C64: 64); 8 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_bits(enum lmc_dtype dtype);
-/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two elements of
- * 4 bytes. 1 for LMC_AUTO. */
+/* Bytes of one *coded* element: 1, 2, 4 or 8. F4 and F6 are coded as bytes, C64 as two of 4 bytes.
+ * 1 for LMC_AUTO. */
 LMC_API unsigned lmc_dtype_width(enum lmc_dtype dtype);
 
-/* How to encode: points on one curve of size against time. Decoders need not be told. Each level
- * gives the same bytes on every machine, and from the default on no block gets larger by a higher
- * one. Shares are of the input, speeds relative to the default. Numbers are stable. */
+/* How to encode: size against time. Decoders need not be told. Each level gives the same bytes on
+ * every machine, and from the default on no block gets larger by a higher one. Sizes are shares of
+ * the input, speeds relative to the default. Numbers are stable. */
 enum lmc_level {
     /* Both ways 1.05 to 1.3 times as fast. Larger by 0.1 to 0.5 %; deltas by up to 2 % of their
      * size. */
@@ -229,12 +216,12 @@ enum lmc_level {
 
 /* -- parallel_for of the caller -- */
 
-/* One task. It must be called exactly once for every index below n_tasks, with worker < n_workers.
- * No two tasks may run at the same time with the same worker. */
+/* One task. It must be called once for every index below n_tasks, with worker < n_workers. No two
+ * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all n_tasks of them have returned. It gets n_workers as it
- * stands here. A NULL lmc_parallel means: one after another. */
+/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
+ * another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -242,8 +229,8 @@ typedef struct lmc_parallel {
 } lmc_parallel;
 
 /* Bytes at random access: an LMC file, or the elements of a tensor. read_at reads all of it, or
- * fails. Like every callback that can fail it returns LMC_OK, or what the function that called it
- * shall return: any lmc_status, best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
+ * fails. Like every callback it returns LMC_OK, or what the function that called it shall return:
+ * best LMC_ERR_READ, LMC_ERR_WRITE or LMC_ERR_CANCELLED. */
 typedef struct lmc_source {
     enum lmc_status (*read_at)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
@@ -251,14 +238,12 @@ typedef struct lmc_source {
 } lmc_source;
 
 #ifdef LMC_PTHREADS
-/* A pool of n_workers - 1 threads, and the thread that calls. It may be shared by any number of
- * writers, readers and calls, whose waves then take turns. What a task calls (a sink's write, a
- * stream's read) must not use the same pool: it would wait for itself. Errors: ARGUMENT, MEMORY. If
- * the system has not that many threads, the pool does with those that it got. Define LMC_PTHREADS
- * also where lmc.h is implemented, or the linker does not find these functions. */
+/* A pool of n_workers - 1 threads, and the thread that calls; fewer, if the system has not that
+ * many. Any number of writers, readers and calls may share it; their waves then take turns. What a
+ * task calls (a sink's write, a stream's read) must not use the same pool: it would wait for
+ * itself. Define LMC_PTHREADS also where lmc.h is implemented. Errors: ARGUMENT, MEMORY. */
 typedef struct lmc_pool lmc_pool;
-LMC_NODISCARD LMC_API enum lmc_status lmc_pool_open(lmc_pool **pool, unsigned n_workers,
-                                                    void *alloc_user);
+LMC_STATUS lmc_pool_open(lmc_pool **pool, unsigned n_workers, void *alloc_user);
 /* Valid as long as the pool; NULL for NULL. */
 LMC_API const lmc_parallel *lmc_pool_parallel(const lmc_pool *pool);
 /* Nothing may use the pool any more. NULL allowed. */
@@ -270,10 +255,9 @@ LMC_API void lmc_pool_free(lmc_pool *pool);
  * with the size, the width and the CRC-32C of the decoded bytes; of a block with a prediction, also
  * that of its payload: so damage is found without the prediction, and told from a wrong one.
  *
- * A block may be coded against a prediction: any array of as many bytes that the decoder will have,
- * too. Best are the same elements of an earlier snapshot, or what a caller computes from them. The
- * prediction is not used where a sample says that the block is smaller without it (at level max:
- * where it is smaller). */
+ * The prediction is any array of as many bytes that the decoder will have, too. Best are the same
+ * elements of an earlier snapshot, or what a caller computes from them. It is not used where a
+ * sample says that the block is smaller without it (at level max: where it is smaller). */
 
 #define LMC_BLOCK_HEADER_SIZE 24u
 #define LMC_MAX_BLOCK_SIZE (1u << 22)
@@ -290,13 +274,12 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
-/* Workspace that one worker needs to encode or decode blocks of up to n elements of `width` bytes
- * (1, 2, 4 or 8; LMC_AUTO: bytes). It may have any alignment. Use one for each thread, again and
- * again. 0 if n is 0 or the block too large. */
+/* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
+ * LMC_AUTO: 1), of any alignment. One for each thread, which may be used again and again. 0 if n is
+ * 0 or the block too large. */
 LMC_API size_t lmc_block_workspace_size(size_t n, unsigned width);
 
 typedef struct lmc_block_options {
@@ -304,7 +287,7 @@ typedef struct lmc_block_options {
     enum lmc_dtype dtype;   /* of encoding */
     enum lmc_level level;   /* of encoding */
     uint32_t number;        /* of the block among its neighbours, from 0. It is not stored, but
-                               decoding checks it: a block in another's place is refused */
+                               decoding checks it */
     const void *prediction; /* as said above; or NULL */
     size_t prediction_size; /* must be the block's decoded size */
 } lmc_block_options;
@@ -319,31 +302,27 @@ static inline lmc_block_options LMC_BLOCK_OPTIONS(enum lmc_dtype dtype)
 }
 
 #ifndef LMC_NO_ENCODER
-/* Encodes size bytes at src as one block. size must be a multiple of the dtype's width (LMC_AUTO:
- * any). options must not be NULL, for it tells the dtype. *dst_size: bytes written, at most
- * lmc_block_bound(size). Time O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG
- * (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+/* Encodes size bytes at src, a multiple of the dtype's width, as one block. options must not be
+ * NULL, for it tells the dtype. *dst_size: bytes written, at most lmc_block_bound(size). Time
+ * O(size). Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 #endif
 
-/* Reads the header of the block at src (src_size: at least the header; more may follow) and checks
- * it. Errors: ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_parse(const void *src, size_t src_size,
-                                                      uint32_t number, lmc_block_info *info);
+/* Reads and checks the header of the block at src, of which at least the header is there. Errors:
+ * ARGUMENT, TRUNCATED, CORRUPT, CHECKSUM (also: another number), UNSUPPORTED. */
+LMC_STATUS lmc_block_parse(const void *src, size_t src_size, uint32_t number, lmc_block_info *info);
 
 /* Decodes the block at src, which must be exactly src_size bytes long, to dst. *dst_size: decoded
- * bytes. options: number and prediction; NULL where both are none. prediction: what the block was
- * coded against; it is not looked at where info.has_prediction is 0. dst may be the prediction,
- * which is then replaced; after an error it is what it was, while another dst may hold anything.
- * Time O(size), whatever the input. Errors: those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE;
- * BASE_MISSING (the block itself is intact), BASE_WRONG (another size or other bytes). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                       const void *src, size_t src_size,
-                                                       const lmc_block_options *options, void *ws,
-                                                       size_t ws_size);
+ * bytes. options: number and prediction; NULL where both are none. The prediction is not looked at
+ * where info.has_prediction is 0. dst may be the prediction, which is then replaced; after an error
+ * it is what it was, while another dst may hold anything. Time O(size), whatever the input. Errors:
+ * those of lmc_block_parse, DST_TOO_SMALL, WORKSPACE; BASE_MISSING (the block itself is intact),
+ * BASE_WRONG (another size or other bytes). */
+LMC_STATUS lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                            size_t src_size, const lmc_block_options *options, void *ws,
+                            size_t ws_size);
 
 /* -- quantisers: lossy, on request --
  * For the moments that an optimizer keeps, which take most of a training checkpoint and tell
@@ -352,13 +331,10 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap
  * quantised by their logarithm, and no positive one becomes zero; first moments as updates, m /
  * (sqrt(v) + eps), where the second moment is at hand, else in proportion to their group, as
  * anything else is. NaN, infinities, -0, subnormals and negative second moments survive exactly.
- * (After BitSnap, arXiv 2511.12376; how the scales and tables are found: quantise/fit.h and what it
- * includes.)
+ * (After BitSnap, arXiv 2511.12376; see quantise/fit.h.)
  *
- * LMC_NO_QUANTIZE leaves all of this out of the implementation. Then quantised blocks can be found,
- * passed over and described, but decoding one is LMC_ERR_UNSUPPORTED, and so is encoding with a
- * quantizer other than NULL. Types and numbers that other parts share stay, so that files with and
- * without it agree on every struct. */
+ * With LMC_NO_QUANTIZE quantised blocks can still be found, passed over and described; decoding one
+ * is LMC_ERR_UNSUPPORTED, and so is encoding with a quantizer other than NULL. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 enum lmc_role { LMC_ROLE_OTHER = 0, LMC_ROLE_FIRST_MOMENT = 1, LMC_ROLE_SECOND_MOMENT = 2 };
@@ -369,16 +345,14 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. Exceptions do not
-     * change. */
+    /* The largest change of an element, over the element: a hard bound. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without the exceptions. Of
- * second moments they are estimates: within a percent or two where errors have nothing to do with
- * the size of the updates, as in all moments measured so far; up to 20 % too low with tails that
- * outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
+ * estimates: within a percent or two where errors have nothing to do with the size of the updates;
+ * up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -392,8 +366,8 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that
-                                 keeps to the bound */
+    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that keeps
+                                 to the bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -407,12 +381,11 @@ typedef struct lmc_quantizer_options {
 
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
  * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
- * than 1 % of the elements cannot be quantised (info.reason says which). Reads the elements once
- * for the scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; of it stays: 2 bytes for
- * each group, and up to 64 KiB. Errors: ARGUMENT, MEMORY, those of read. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
-                                                        const lmc_source *elements,
-                                                        const lmc_quantizer_options *options);
+ * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
+ * scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group, and up
+ * to 64 KiB stay. Errors: ARGUMENT, MEMORY, those of read. */
+LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
+                             const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 
 typedef struct lmc_quantizer_info {
@@ -425,15 +398,13 @@ typedef struct lmc_quantizer_info {
     lmc_loss loss;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_quantizer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *quantizer,
-                                                             lmc_quantizer_info *info);
+LMC_STATUS lmc_quantizer_get_info(const lmc_quantizer *quantizer, lmc_quantizer_info *info);
 
 /* Replaces bytes [offset, offset + size) of the tensor, which are at data, by what decoding will
- * give. second: the same bytes of the second moment, as decoded; NULL where the quantiser was
- * fitted without. A second time changes nothing. Errors: ARGUMENT. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *quantizer,
-                                                          uint64_t offset, void *data, size_t size,
-                                                          const void *second);
+ * give. second: the same bytes of the second moment, as decoded; or NULL, as it was fitted. A
+ * second time changes nothing. Errors: ARGUMENT. */
+LMC_STATUS lmc_quantizer_apply(const lmc_quantizer *quantizer, uint64_t offset, void *data,
+                               size_t size, const void *second);
 #endif
 
 /* -- layer 2: tensors in memory --
@@ -449,9 +420,8 @@ typedef struct lmc_tensor_options {
     const lmc_parallel *parallel; /* or NULL */
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
-    /* Encoding, lossy: the quantiser of this tensor; or NULL. If it was fitted with a second
-     * moment, that moment, as decoded, is the prediction, also of decoding. Size and number of
-     * blocks are as with a prediction; decode with the same log2_block. */
+    /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
+     * the prediction, also of decoding. Blocks are as with a prediction. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -465,43 +435,35 @@ static inline lmc_tensor_options LMC_TENSOR_OPTIONS(enum lmc_dtype dtype)
     return options;
 }
 
-/* Workspace for encoding and decoding with these options (all workers together); 0 if they are
- * illegal. For each worker of bf16 about 1 MiB; with a prediction, whose blocks are larger, about
- * 13 MiB. Who has none passes NULL and 0: it is allocated by LMC_REALLOC for the time of the call
- * (errors: MEMORY, too). */
+/* Workspace for encoding and decoding with these options, in bytes, of all workers; 0 if they are
+ * illegal. For each worker of bf16 about 1 MiB; with a prediction about 13 MiB. Without one (NULL
+ * and 0) it is allocated by LMC_REALLOC for the time of the call (errors: MEMORY, too). */
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options);
 
 #ifndef LMC_NO_ENCODER
-/* Largest encoded size of size bytes; SIZE_MAX if options are illegal or the result would
- * overflow. */
+/* Largest encoded size of size bytes; SIZE_MAX if options are illegal, or if that is more. */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options);
-/* Encodes size bytes (0 is allowed: no blocks). dst_cap may be anything that suffices;
- * lmc_tensor_bound() always does. Errors: ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks),
- * BASE_WRONG (prediction_size). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
-                                                        const void *src, size_t size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Encodes size bytes (0: no blocks). A dst_cap of lmc_tensor_bound() always suffices. Errors:
+ * ARGUMENT, DST_TOO_SMALL, WORKSPACE, LIMIT (2^32 blocks), BASE_WRONG (prediction_size). */
+LMC_STATUS lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                             size_t size, const lmc_tensor_options *options, void *ws,
+                             size_t ws_size);
 #endif
 
-/* Decodes the whole tensor of size bytes that is coded at src, in exactly src_size bytes, to dst.
- * options: parallel and prediction as above; dtype (the same) and log2_block (at least the one
- * used to encode) say only how much workspace there is. To apply a delta in place, decode to where
- * its prediction is; what an error leaves there is a mixture. Errors: ARGUMENT, WORKSPACE,
- * TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED, BASE_MISSING, BASE_WRONG. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *src,
-                                                        size_t src_size,
-                                                        const lmc_tensor_options *options, void *ws,
-                                                        size_t ws_size);
+/* Decodes the whole tensor of size bytes, coded in exactly src_size bytes at src, to dst. options:
+ * parallel and prediction as above; dtype (the same) and log2_block (at least the one used to
+ * encode) say only how much workspace there is. dst may be the prediction; an error leaves a
+ * mixture there. Errors: ARGUMENT, WORKSPACE, TRUNCATED, CORRUPT, CHECKSUM, UNSUPPORTED,
+ * BASE_MISSING, BASE_WRONG. */
+LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src_size,
+                             const lmc_tensor_options *options, void *ws, size_t ws_size);
 /* The same for bytes [offset, offset + size) of a tensor of total_size bytes. Only blocks in the
- * range are decoded; to find them, the headers of those before it are walked. Bytes after the last
- * block needed are not looked at, unless the range is all of the tensor: then total_size is
- * checked, else believed. The prediction is of the whole tensor, and dst must be apart from it. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size,
-                                                              const void *src, size_t src_size,
-                                                              uint64_t offset, uint64_t total_size,
-                                                              const lmc_tensor_options *options,
-                                                              void *ws, size_t ws_size);
+ * range are decoded; the headers of those before it are walked. What lies behind them is not looked
+ * at, and total_size is believed, unless the range is all of the tensor. The prediction is of the
+ * whole tensor, and dst must be apart from it. */
+LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
+                                   uint64_t offset, uint64_t total_size,
+                                   const lmc_tensor_options *options, void *ws, size_t ws_size);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -509,10 +471,9 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t 
  * name, a dtype and a shape, which can be read alone. A delta is a snapshot coded against another
  * one, its base.
  *
- * Strings are NUL-terminated. Paths, names, dtypes and keys are UTF-8 by convention, which neither
- * writers nor readers check: files had such names, too (spec 2). Only where JSON is made of them
- * (lmc_writer_add_arrays) they must be. Escape them before they reach a terminal. Callbacks return
- * a status, see lmc_source; a stream that claims more than it was asked for is LMC_ERR_READ. */
+ * Strings are NUL-terminated, UTF-8 by convention, which neither writers nor readers check (but
+ * lmc_writer_add_arrays does): escape them before they reach a terminal. A stream that claims more
+ * than it was asked for is LMC_ERR_READ. */
 
 #define LMC_UNKNOWN_SIZE UINT64_MAX
 #define LMC_FINGERPRINT_SIZE 16
@@ -533,32 +494,29 @@ typedef struct lmc_tensor {
     const struct lmc_twin *twin; /* writer only: what the tensor can be made from, or NULL */
     /* Set by readers. The writer keeps it, unless quantizer says otherwise. All zero: exact. */
     lmc_loss loss;
-    /* Writer only, lossy: what the writer gets is quantised by it; or NULL. Must outlive the
-     * writer. One that was fitted with a second moment wants a twin: where that is, with
-     * LMC_CONVERT_NONE. */
+    /* Writer only, lossy: quantises what the writer gets; or NULL. Must outlive the writer. One
+     * that was fitted with a second moment wants a twin: where that is, with LMC_CONVERT_NONE. */
     const lmc_quantizer *quantizer;
-    /* Writer only: what of the base the tensor is coded against, if that is not the tensor of its
-     * name: of one that was renamed, or cut otherwise. NULL: it is. */
+    /* Writer only: what of the base it is coded against; NULL: the tensor of its name. */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_tensor;
 
-/* The next size bytes of a tensor are coded against size bytes of an item of the base, from offset
- * on. Parts follow one another; what the base has not, and what lies behind the last part, is coded
- * by itself. A wrong claim costs only size. Parts should begin and end with whole elements. */
+/* The next size bytes of a tensor are coded against as many of an item of the base, from offset on.
+ * Parts follow one another; what lies behind the last one is coded by itself. A wrong claim costs
+ * only size. Parts should begin and end with whole elements. */
 typedef struct lmc_base_part {
     const char *path; /* of the base's file that has the tensor; "" is that of a lone file. NULL:
                          the first file that has one of that name which is long enough */
-    const char *name; /* of the tensor; may be "". NULL: a gap, whose size bytes nothing predicts;
-                         path and offset do not matter then */
+    const char *name; /* of the tensor; may be "". NULL: a gap, which nothing predicts */
     uint64_t offset;  /* first byte within the tensor of the base */
     uint64_t size;    /* bytes */
 } lmc_base_part;
 
 /* Other bytes of the same snapshot, which a tensor, or a file without tensors, equals or is rounded
- * from: then it takes next to nothing. A wrong claim costs only size. Those bytes must have been
- * written before, and must not have a twin themselves. */
+ * from: then it takes next to nothing. A wrong claim costs only size. They must have been written
+ * before, and must not have a twin themselves. */
 enum lmc_conversion {
     LMC_CONVERT_NONE = 0,
     LMC_CONVERT_F32_TO_BF16 = 1,
@@ -569,10 +527,9 @@ typedef struct lmc_twin {
     uint64_t offset;                /* first byte within that file */
     enum lmc_conversion conversion; /* other than NONE: of twice as many bytes, to nearest even */
 } lmc_twin;
-/* Rounds n F32 elements as the conversion says; both little-endian. For those who look for twins.
- * ARGUMENT: NONE, or no conversion. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
-                                                           enum lmc_conversion conversion);
+/* Rounds n F32 elements as the conversion says; both little-endian. ARGUMENT: no conversion. */
+LMC_STATUS lmc_conversion_apply(void *dst, const void *src, size_t n,
+                                enum lmc_conversion conversion);
 
 typedef struct lmc_file {
     const char *path; /* relative, '/'-separated, without "." and ".."; "" only of a lone file */
@@ -586,14 +543,11 @@ typedef struct lmc_file {
     size_t n_tensors;  /* sorted by offset, not overlapping; 0 if size is unknown */
     const lmc_tensor *tensors;
     uint32_t crc; /* CRC-32C of the whole file; set as a tensor's fingerprint is */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: fingerprint of the file as one
-                                                  tensor */
-    /* Writer only, of a file without tensors, of known size: what of the base it is coded against,
-     * as for tensors; the name of a file without tensors is its path. */
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* n_tensors == 0: of the file as one tensor */
+    /* Writer only, of a file without tensors, of known size; as for tensors. The name of such a
+     * file is its path. One with a twin shares nothing with other small ones (group_files). */
     const struct lmc_base_part *base_parts;
     size_t n_base_parts;
-    /* Writer only, of a file without tensors, of known size: what all of it can be made from, or
-     * NULL. Such a file shares nothing with other small ones (group_files). */
     const struct lmc_twin *twin;
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_file;
@@ -610,8 +564,7 @@ typedef struct lmc_stream {
 } lmc_stream;
 
 /* Memory in place of callbacks: a sink that appends to data and grows it (start from all zero, end
- * with lmc_memory_free); a source that reads data; a stream that reads data from position to
- * size. */
+ * with lmc_memory_free); a source; a stream that reads data from position on. */
 typedef struct lmc_memory {
     uint8_t *data;
     size_t size, cap;
@@ -619,11 +572,10 @@ typedef struct lmc_memory {
     void *alloc_user;
 } lmc_memory;
 
-/* The snapshot that another one, a delta, is coded against: files whose fingerprints are known,
- * from a reader (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of
- * the same fingerprint, in whatever form. Tensors are matched by name, dtype and size, wherever
- * they stand (of several, the one in the file of the same path); files without tensors are matched
- * by path. */
+/* The snapshot that a delta is coded against: files whose fingerprints are known, from a reader
+ * (lmc_reader_base) or from lmc_file_identify. To restore the delta takes a base of the same
+ * fingerprint, in whatever form. Tensors are matched by name, dtype and size (of several, the one
+ * in the file of the same path); files without tensors by path. */
 typedef struct lmc_base {
     size_t n_files;
     /* The result must be valid as long as the base is in use. */
@@ -640,18 +592,18 @@ LMC_API lmc_stream lmc_memory_stream(lmc_memory *memory);
 LMC_API void lmc_memory_free(lmc_memory *memory);
 
 #ifndef LMC_NO_STDIO
-/* Open files. They stay the caller's: to be opened in binary mode, and closed (fclose may fail:
- * what was written is on its way until then). A source seeks; its size is taken when it is made.
- * Errors: ARGUMENT, READ (the file cannot seek, or is larger than the C library can say). */
+/* Open files, in binary mode. They stay the caller's, to be closed (fclose may fail). A source
+ * seeks; its size is taken when it is made. Errors: ARGUMENT, READ (the file cannot seek, or is
+ * larger than the C library can say). */
 LMC_API lmc_sink lmc_stdio_sink(FILE *file);
 LMC_API lmc_stream lmc_stdio_stream(FILE *file);
-LMC_NODISCARD LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file);
+LMC_STATUS lmc_stdio_source(lmc_source *source, FILE *file);
 #endif
 #ifdef LMC_POSIX
 /* The same for file descriptors. A source moves the descriptor's offset. */
 LMC_API lmc_sink lmc_fd_sink(int fd);
 LMC_API lmc_stream lmc_fd_stream(int fd);
-LMC_NODISCARD LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd);
+LMC_STATUS lmc_fd_source(lmc_source *source, int fd);
 #endif
 
 #ifndef LMC_NO_ENCODER
@@ -671,17 +623,14 @@ typedef struct lmc_writer_options {
     /* 1: tensors may have a quantizer. The file's header, which is written at once, tells. */
     int may_quantize;
     /* 1: the snapshot has the SHA-256 of each tensor's bytes, and of each file's other bytes, and
-     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Fingerprints tell
-     * accidents only. It is slow: some 0.3 GB/s. */
+     * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
-    /* 1: small files without tensors share sections, blocks and trees: of many files of 1 KB each
-     * takes some 160 bytes less. They wait in memory, 4 MiB of them, until enough have come; so
-     * those that are alike should come one after another. With a base
-     * those that the base has are written by themselves, as long as the snapshot may be restored
-     * over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
+    /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
+     * for each. They wait in memory; those that are alike should come one after another. With a
+     * base those that the base has are written by themselves, as long as the snapshot may be
+     * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
-    /* Bytes of index; 0: 1 GiB, which every reader opens by default. A snapshot that
-     * would need more is LMC_ERR_LIMIT. */
+    /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
     uint64_t max_index_size;
     const lmc_parallel *parallel; /* or NULL; must outlive the writer */
     const lmc_base *base;         /* or NULL; must outlive the writer */
@@ -690,8 +639,7 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far; they rise from call to call, and the last call has all of them. What
-     * is not LMC_OK ends the writer with that status. */
+     * that were coded so far, in the last call all. What is not LMC_OK ends the writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -712,23 +660,19 @@ typedef struct lmc_writer_options {
  * What the sink is given may lag behind by one wave of blocks. With a parallel the sink is called
  * by any of its workers, and at the same time as the stream of lmc_writer_write_stream, but never
  * twice at once. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
-                                                      const lmc_writer_options *options);
+LMC_STATUS lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
+                           const lmc_writer_options *options);
 /* Begins a file, which is copied. Its path must differ from those before. default_dtype says how to
  * code the bytes that belong to no tensor (raw arrays); LMC_AUTO if in doubt. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *writer,
-                                                            const lmc_file *file,
-                                                            enum lmc_dtype default_dtype);
+LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
+                                 enum lmc_dtype default_dtype);
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write(lmc_writer *writer, const void *data,
-                                                       size_t size);
+LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known (then no byte more is taken). The same as reading and lmc_writer_write, but reading, coding
- * and writing go on at the same time. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *writer,
-                                                              const lmc_stream *stream);
+ * known. Reading, coding and writing go on at the same time. */
+LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *writer);
+LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
 /* An array in memory, to be a tensor of a file. */
 typedef struct lmc_array {
     const char *name;     /* UTF-8 */
@@ -744,39 +688,34 @@ typedef struct lmc_text {
     const char *value; /* UTF-8 */
 } lmc_text;
 
-/* Adds a safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes first,
- * then by name. It stands for lmc_writer_begin_file, lmc_writer_write and lmc_writer_end_file.
- * path: "" if it is the only file. texts: entries of __metadata__, in their order ({"format",
- * "pt"}); NULL and 0 for none. Errors: ARGUMENT (a name or key twice, or not valid UTF-8 (RFC
- * 3629); a shape that makes no whole bytes), LIMIT (a header over 100,000,000 bytes, which no
- * loader takes), those of the writer. Nothing is written before all of that is checked. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                                            const lmc_array *arrays,
-                                                            size_t n_arrays, const lmc_text *texts,
-                                                            size_t n_texts);
+/* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
+ * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
+ * order ({"format", "pt"}); NULL and 0 for none. Errors, before anything is written: ARGUMENT (a
+ * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
+ * header over 100,000,000 bytes, which no loader takes), those of the writer. */
+LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
+                                 size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
- * the same key make finishing fail. Keys that start with "lmc." are reserved: those that the format
- * gives a meaning (spec 8.3) may be written, others are LMC_ERR_ARGUMENT. Errors: LIMIT, MEMORY,
- * too. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *writer, const char *key,
-                                                              const void *value, size_t size);
-/* An ancillary section (spec 4.4), of a kind that starts with a lower-case letter and is not
- * "hash", any time before finishing: to take along those of a snapshot that is coded again
- * (lmc_reader_get_section), whose fourth letter is not upper-case. Bodies are held in memory.
- * Errors: ARGUMENT, LIMIT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *writer, const char *kind,
-                                                             const void *body, size_t size);
+ * the same key make finishing fail. Of keys that start with "lmc." only those of spec 8.3 are
+ * allowed. Errors: ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_metadata(lmc_writer *writer, const char *key, const void *value,
+                                   size_t size);
+/* An ancillary section (spec 4.4), any time before finishing; kind: starts with a lower-case
+ * letter, not "hash". To take along those of a snapshot that is coded again
+ * (lmc_reader_get_section), whose fourth letter is not upper-case. Held in memory. Errors:
+ * ARGUMENT, LIMIT, MEMORY. */
+LMC_STATUS lmc_writer_add_section(lmc_writer *writer, const char *kind, const void *body,
+                                  size_t size);
 /* Writes index and trailer. The LMC file is complete when this has returned LMC_OK. After any error
  * all calls of the writer return that error again. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_finish(lmc_writer *writer);
+LMC_STATUS lmc_writer_finish(lmc_writer *writer);
 typedef struct lmc_writer_info {
     uint64_t size;                             /* bytes handed to the sink so far */
     int is_finished;                           /* 1: lmc_writer_finish has returned LMC_OK */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the snapshot; all zero until it is finished */
     uint64_t reserved[4];                      /* zero; see the head of this part */
 } lmc_writer_info;
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *writer,
-                                                          lmc_writer_info *info);
+LMC_STATUS lmc_writer_get_info(const lmc_writer *writer, lmc_writer_info *info);
 LMC_API void lmc_writer_free(lmc_writer *writer); /* NULL allowed */
 
 #endif /* LMC_NO_ENCODER */
@@ -789,12 +728,10 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size;   /* in place: bytes that an earlier attempt has written: they are checked,
-                          write() gets the rest */
+    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
-    int check_hashes; /* 1: content_hashes, if there are any, are compared, too; LMC_ERR_CORRUPT if
-                         they differ */
+    int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
     int *has_hashes;  /* or NULL; with check_hashes, set on LMC_OK: 1, if there were any */
     /* Callbacks; each may be NULL (then its data is only checked). The path was checked: relative,
      * no "..". */
@@ -814,11 +751,10 @@ typedef struct lmc_restore_options {
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of all callbacks */
     void *alloc_user;
-    /* In place of write(), for files that take bytes anywhere; or NULL. The workers hand on what
-     * they have decoded and checked while it is in their caches: several at once, in any order,
-     * each a block of the file that was begun last; all have returned before end_file and read_back
-     * are called. Files that share blocks, as small ones do, still go to write(), in order. Not in
-     * place. ARGUMENT: without write. */
+    /* In place of write(), for files that take bytes anywhere; or NULL. Called by several workers
+     * at once, in any order, each with a block of the file that was begun last, decoded and
+     * checked; all return before end_file and read_back are called. Files that share blocks, as
+     * small ones do, still go to write(). Not in place. ARGUMENT: without write. */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     size_t reserved; /* zero: keeps the size a multiple of 8 everywhere */
 } lmc_restore_options;
@@ -832,33 +768,29 @@ typedef struct lmc_restore_options {
  * beside nothing else. Errors: READ, WRITE, MEMORY, LIMIT, SIZE, BASE_MISSING, BASE_WRONG,
  * READ_BACK, and all that say what is wrong with the input. Of a wrong base nothing is written.
  *
- * Without its base a delta can be checked, too: with neither base nor write, in_place or
- * check_hashes. BASE_MISSING then says that the file is intact as far as it can be told without:
- * all but what the payloads mean together with the base, and so fingerprints and CRCs of files
- * (which end_file gets as 0). Likewise READ_BACK, of a snapshot that refers to itself, without
- * read_back.
- *
- * In place, ARGUMENT: several files share blocks (lmc_reader_can_restore_in_place).
+ * A delta can be checked without its base: with neither base nor write, in_place or check_hashes.
+ * BASE_MISSING then says that the file is intact as far as it can be told: all but what the
+ * payloads mean together with the base, and so fingerprints and CRCs of files (which end_file gets
+ * as 0). Likewise READ_BACK, of a snapshot that refers to itself, without read_back.
  *
  * In place (spec/salvage.md, 2): the files of the base become those of the delta, block by block.
+ * ARGUMENT: several files share blocks.
  *
  * - Before: open the delta with a reader. That finds a delta that is cut short, and
  *   lmc_reader_can_restore_in_place tells whether the files can stay where they are.
  * - The base: options->base is not used. The caller makes sure of the base's fingerprint, or leaves
- *   it to the CRC of each block's content, which is compared before the block is written. Nothing
- *   else is compared with the target: begin_file() must refuse a file that has another path, kind
- *   or size there, and read_back() what lies outside of it.
- * - Crashes: write() gets one or more whole blocks. A block that is half written when the program
- *   dies can be decoded no more. So keep what write() gets elsewhere, synced, until it is where it
- *   belongs, also after a crash.
+ *   it to the CRC of each block's content, which is compared before the block is written.
+ *   begin_file() must refuse a file that has another path, kind or size there, and read_back() what
+ *   lies outside of it.
+ * - Crashes: write() gets whole blocks. A block that is half written when the program dies can be
+ *   decoded no more. So keep what write() gets elsewhere, synced, until it is where it belongs.
  * - Going on: the sum of the sizes that write() got is what done_size of the next attempt may be.
  *   If bytes before that are not those of the delta: BASE_WRONG. A done_size within a block or
  *   beyond the end: ARGUMENT.
  * - After any error what was written stays, and the target is neither the one nor the other: go on
  *   later, with an intact copy of the same delta. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_snapshot_restore(
-    const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-    const lmc_restore_options *options);
+LMC_STATUS lmc_snapshot_restore(const lmc_stream *stream, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                const lmc_restore_options *options);
 
 /* -- reader: random access by the index -- */
 
@@ -871,33 +803,30 @@ typedef struct lmc_reader_options {
     uint64_t max_index_size;      /* as of lmc_restore_options */
     uint64_t max_total_size;
     const lmc_base *base; /* or NULL; must outlive the reader */
-    /* Who reads all of a tensor or of a file in one call gets LMC_ERR_CORRUPT if its fingerprint is
-     * not what the index says. CRCs of blocks find damage as well; this also finds blocks of
-     * another snapshot, together with an index made for them. It is no protection against forgers.
-     * 1: without that, which is some 5 % of the instructions. */
+    /* 0: reading all of a tensor or of a file in one call is LMC_ERR_CORRUPT if its fingerprint is
+     * not what the index says. That also finds blocks of another snapshot, which CRCs do not; it is
+     * no protection against forgers. 1: without that, which is some 5 % of the instructions. */
     int skip_fingerprints;
-    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one. So a chain
-     * of deltas, each a lender to the next, has buffers only once. None of the chain's other
-     * readers may be in use by another thread then. */
+    /* A reader whose buffers and parallel are used, or NULL; it must outlive this one, and no other
+     * thread may use it meanwhile. So a chain of deltas, each a lender to the next, has buffers
+     * only once. */
     lmc_reader *lender;
     void *alloc_user;
     /* 1: several workers may call the source's read_at at once, as pread and memory allow; each
-     * reads the blocks that it decodes. 0: one thread reads for all of them, which bounds eight to
-     * three times one. Not for lmc_fd_source and lmc_stdio_source, which seek. */
+     * reads the blocks that it decodes. Not for lmc_fd_source and lmc_stdio_source, which seek. */
     uint64_t parallel_reads;
 } lmc_reader_options;
 
 /* Reads the last 64 KiB, in which are the trailer and the index of up to a thousand tensors (a
  * second read brings the rest of a larger one), and checks them; LMC_ERR_LIMIT if the files are
  * larger than max_total_size. Then a tensor takes one call of read_at for each 16 MiB of its code,
- * also in a chain for each link; with parallel_reads one for each block. Of files of more than
- * 8,000 blocks, one call more for a part of a tensor, or of a delta: rows of the table of blocks
- * are read when they are wanted. Memory: the index, about 200 bytes and its name for each tensor,
- * 16 for each block that was looked up; while reading, blocks as the writer, and up to 16 MiB of
- * code. A delta may be opened without its base, to list it; to read it takes the base
- * (LMC_ERR_BASE_MISSING). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
-                                                      const lmc_reader_options *options);
+ * in a chain for each link; with parallel_reads one for each block. Of files of more than 8,000
+ * blocks, one more for a part of a tensor, or of a delta. Memory: the index, about 200 bytes and
+ * its name for each tensor, 16 for each block that was looked up; while reading, blocks as the
+ * writer, and up to 16 MiB of code. A delta may be opened without its base, to list it; to read it
+ * takes the base (LMC_ERR_BASE_MISSING). */
+LMC_STATUS lmc_reader_open(lmc_reader **reader, const lmc_source *source,
+                           const lmc_reader_options *options);
 LMC_API void lmc_reader_free(lmc_reader *reader); /* NULL allowed */
 
 /* Of a snapshot; lmc_header_parse sets only what the file's header tells. */
@@ -913,139 +842,105 @@ typedef struct lmc_snapshot_info {
     uint64_t reserved[4];  /* zero; see the head of this part */
 } lmc_snapshot_info;
 /* Of a damaged file, as far as that is known. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *reader,
-                                                          lmc_snapshot_info *info);
+LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info);
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * files have one. The first search sorts the names (24 bytes for each file and each tensor, which
- * the reader keeps); each search then takes the logarithm of their number. Errors: ARGUMENT,
- * NOT_FOUND, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *reader, const char *path,
-                                                           size_t *file_number);
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *reader, const char *path,
-                                                             const char *name, size_t *file_number,
-                                                             const lmc_tensor **tensor);
-/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, neighbours
- * in one read, and checks each. LMC_ERR_LIMIT: to know what predicts them took more than 64 decoded
- * bytes for each of size + 2^22, for each snapshot of the chain, which only hostile files do. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *reader, size_t file_number,
-                                                           uint64_t offset, void *dst, size_t size);
+ * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
+ * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
+LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
+                                  size_t *file_number, const lmc_tensor **tensor);
+/* Bytes [offset, offset + size) of a file, to dst. Reads only the blocks that hold them, and checks
+ * each. LMC_ERR_LIMIT: what predicts them takes more than 64 decoded bytes for each of size + 2^22,
+ * for each snapshot of the chain, as only of hostile files. */
+LMC_STATUS lmc_reader_read_file(lmc_reader *reader, size_t file_number, uint64_t offset, void *dst,
+                                size_t size);
 /* Bytes [offset, offset + size) of a tensor that lmc_reader_get_file or lmc_reader_find_tensor
  * gave. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *reader, size_t file_number,
-                                                             const lmc_tensor *tensor,
-                                                             uint64_t offset, void *dst,
-                                                             size_t size);
-/* The SHA-256 that stands for all of a snapshot: files, tensors, bytes, modes, times, metadata;
- * not for how they are coded, so it stays the same against another base (spec/hash.md). It is the
- * one to sign, or to find in a list that you trust. Then what this reader tells of files, tensors
+LMC_STATUS lmc_reader_read_tensor(lmc_reader *reader, size_t file_number, const lmc_tensor *tensor,
+                                  uint64_t offset, void *dst, size_t size);
+/* The SHA-256 of all of a snapshot: files, tensors, bytes, modes, times, metadata; not of how they
+ * are coded (spec/hash.md). It is the one to sign. Then what this reader tells of files, tensors
  * and metadata is what was signed; of bytes that you read, compare lmc_reader_read_content_hash.
- * LMC_ERR_NOT_FOUND: the snapshot has none (content_hashes). LMC_ERR_CORRUPT: it is not that of
- * this snapshot. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *reader,
-                                                                    uint8_t hash[32]);
+ * LMC_ERR_NOT_FOUND: there is none (content_hashes). LMC_ERR_CORRUPT: it is not this snapshot's. */
+LMC_STATUS lmc_reader_read_snapshot_hash(lmc_reader *reader, uint8_t hash[32]);
 /* The SHA-256 of the bytes of a tensor (NULL: of all bytes of the file that are of no tensor), as
  * the snapshot says it; no content is compared. Errors as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   uint8_t hash[32]);
+LMC_STATUS lmc_reader_read_content_hash(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, uint8_t hash[32]);
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The quantiser that a tensor of loss.generation above 0 was coded with: to code it again, as small
- * and without further loss. On LMC_OK there always is one; where the tensor was coded without, it
- * keeps it as it is, which is large. Reads all of the tensor's code. *twin, if the quantiser wants
- * one: where the second moment is. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *reader,
-                                                                   size_t file_number,
-                                                                   const lmc_tensor *tensor,
-                                                                   lmc_quantizer **quantizer,
-                                                                   lmc_twin *twin);
+ * and without further loss. On LMC_OK there always is one; it may keep the tensor as it is. Reads
+ * all of the tensor's code. *twin, if the quantiser wants one: where the second moment is. */
+LMC_STATUS lmc_reader_recover_quantizer(lmc_reader *reader, size_t file_number,
+                                        const lmc_tensor *tensor, lmc_quantizer **quantizer,
+                                        lmc_twin *twin);
 #endif
 /* What the header of an LMC file tells, the first LMC_FILE_HEADER_SIZE bytes of it (more may
  * follow): to find the base before the file is opened. Errors: ARGUMENT, NOT_LMC, TRUNCATED,
  * VERSION, CHECKSUM, CORRUPT, UNSUPPORTED. */
 #define LMC_FILE_HEADER_SIZE 64u
-LMC_NODISCARD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
-                                                       lmc_snapshot_info *info);
+LMC_STATUS lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info);
 /* The reader's snapshot as a base; the reader must outlive it, and be used for nothing else
- * meanwhile. A chain of deltas that have their tensors in one order takes time in proportion to its
- * length. Where many small tensors are in another order than in the base, a block may be decoded
- * for each of them, and the factors of such links multiply: restore such a base to files first. */
+ * meanwhile. A chain of deltas takes time in proportion to its length. But where many small tensors
+ * are in another order than in the base, a block may be decoded for each of them, and the factors
+ * of such links multiply: restore such a base to files first. */
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader);
-/* *can: 1 if the snapshot can be restored over its base, which the reader was given: both have
- * files of the same paths, kinds and sizes, and what predicts an element lies where the element
- * will lie. Without a base: 0 if the snapshot is no delta, or shows by itself that this cannot be;
- * else 1. Errors: ARGUMENT, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *reader,
-                                                                      int *can);
+/* *can: 1 if the snapshot can be restored over its base: both have files of the same paths, kinds
+ * and sizes, and what predicts an element lies where the element will lie. If the reader was not
+ * given the base: 0 if the snapshot itself shows that this cannot be. Errors: ARGUMENT, MEMORY. */
+LMC_STATUS lmc_reader_can_restore_in_place(const lmc_reader *reader, int *can);
 #ifndef LMC_NO_ENCODER
-/* Copies a file of the reader to the writer, with its tensors: in place of lmc_writer_begin_file
- * and what follows it. To take files out of a snapshot, or to change its base or level. Tensors
- * that were quantised are quantised as they were, and stay as small, if the writer's may_quantize
- * is set; but first moments that were as updates are stored as floats, for they want a second one.
- * Memory: 4 MiB. Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use
- * then. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader,
-                                                           size_t file_number);
+/* Copies a whole file of the reader to the writer, with its tensors: to take files out of a
+ * snapshot, or to change its base or level. Tensors that were quantised stay so if the writer's
+ * may_quantize is set; but first moments that were as updates are stored as floats. Memory: 4 MiB.
+ * Errors: ARGUMENT, CORRUPT, those of reading and writing; the writer is of no use then. */
+LMC_STATUS lmc_writer_copy_file(lmc_writer *writer, lmc_reader *reader, size_t file_number);
 #endif
 /* Reads a file from stream, of file->size bytes, and sets crc and fingerprint of it and of its
  * tensors (tensors: those of file->tensors). Errors: ARGUMENT, READ, TRUNCATED, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
-                                                        const lmc_stream *stream,
-                                                        const lmc_parallel *parallel,
-                                                        void *alloc_user);
+LMC_STATUS lmc_file_identify(lmc_file *file, lmc_tensor *tensors, const lmc_stream *stream,
+                             const lmc_parallel *parallel, void *alloc_user);
 /* Fingerprint of a base; LMC_ERR_MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
-                                                        uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                                        void *alloc_user);
+LMC_STATUS lmc_base_identify(const lmc_base *base, uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                             void *alloc_user);
 /* Entry i, in ascending order of key; LMC_ERR_NOT_FOUND if there is none. *value stays valid as
  * long as the reader. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *reader, size_t i,
-                                                              const char **key, const void **value,
-                                                              size_t *size);
+LMC_STATUS lmc_reader_get_metadata(const lmc_reader *reader, size_t i, const char **key,
+                                   const void **value, size_t *size);
 /* Ancillary section i, in the order of the file: its kind, and the size of its body. NOT_FOUND if
  * there is none. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_get_section(const lmc_reader *reader, size_t i,
-                                                             char kind[5], uint64_t *size);
+LMC_STATUS lmc_reader_get_section(const lmc_reader *reader, size_t i, char kind[5], uint64_t *size);
 /* Its body, to dst. Errors: DST_TOO_SMALL, CHECKSUM, CORRUPT, those of reading. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *reader, size_t i,
-                                                              void *dst, size_t dst_cap);
+LMC_STATUS lmc_reader_read_section(lmc_reader *reader, size_t i, void *dst, size_t dst_cap);
 /* The entry of that key; NOT_FOUND. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *reader,
-                                                               const char *key, const void **value,
-                                                               size_t *size);
+LMC_STATUS lmc_reader_find_metadata(const lmc_reader *reader, const char *key, const void **value,
+                                    size_t *size);
 /* *encoded_size: encoded bytes of [offset, offset + size) of a file, by proportion: of each run
  * (spec 4.2) its share. For listings. Errors: ARGUMENT, LOST (a damaged file). */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *reader,
-                                                              size_t file_number, uint64_t offset,
-                                                              uint64_t size,
-                                                              uint64_t *encoded_size);
+LMC_STATUS lmc_reader_encoded_size(const lmc_reader *reader, size_t file_number, uint64_t offset,
+                                   uint64_t size, uint64_t *encoded_size);
 /* Where in the LMC file those blocks are: *encoded_size bytes from *encoded_offset on, from the
- * first block to the end of the last, with the sections between them. For a source that is far
- * away: who fetches these bytes at once has what lmc_reader_read_file will read, front to back, but
- * for predictions. 0 and 0 for no bytes. Errors: as above. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *reader,
-                                                               size_t file_number, uint64_t offset,
-                                                               uint64_t size,
-                                                               uint64_t *encoded_offset,
-                                                               uint64_t *encoded_size);
+ * first block to the end of the last. To fetch at once, from a source that is far away, what
+ * lmc_reader_read_file will read, but for predictions. 0 and 0 for no bytes. Errors: as above. */
+LMC_STATUS lmc_reader_encoded_range(lmc_reader *reader, size_t file_number, uint64_t offset,
+                                    uint64_t size, uint64_t *encoded_offset,
+                                    uint64_t *encoded_size);
 
 /* -- one call --
- * Whole buffers and files. What is written is an LMC file of one file, which lmc and every reader
- * take; what is read may be any LMC file of one file that has no base. All memory but the buffers
- * is allocated by LMC_REALLOC. */
+ * Whole buffers and files. What is written is an LMC file of one file; what is read may be any LMC
+ * file of one file that has no base. All memory but the buffers is allocated by LMC_REALLOC. */
 
 /* Of compressing and decompressing. NULL or all zero: the defaults. */
 typedef struct lmc_compress_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_level level; /* of compressing */
-    /* Of what is decompressed; as of lmc_restore_options. Of strangers' files set max_total_size.
+    /* Of what is decompressed; as of lmc_restore_options. For strangers' files set max_total_size.
      */
     uint64_t max_index_size, max_total_size;
     const lmc_parallel *parallel;
-    /* Or NULL. As that of a writer: bytes that were compressed so far, or were decompressed and
-     * checked. What is not LMC_OK (best LMC_ERR_CANCELLED) ends the call with that status. */
+    /* Or NULL. As that of a writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of progress */
     void *alloc_user;
@@ -1054,40 +949,33 @@ typedef struct lmc_compress_options {
 #ifndef LMC_NO_ENCODER
 /* Most bytes that lmc_compress writes for size bytes; SIZE_MAX if that is more. */
 LMC_API size_t lmc_compress_bound(size_t size);
-/* Compresses size bytes at src, elements of dtype, to dst, which lmc_decompress takes alone: it
- * tells size and dtype, if the dtype is of whole bytes and size a multiple of it: then the bytes
- * are one nameless tensor. *dst_size: bytes written. Errors: ARGUMENT, DST_TOO_SMALL, MEMORY. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                   const void *src, size_t size,
-                                                   enum lmc_dtype dtype,
-                                                   const lmc_compress_options *options);
+/* Compresses size bytes at src, elements of dtype, to dst. *dst_size: bytes written. They tell size
+ * and dtype, if size is a multiple of the dtype: then the bytes are one nameless tensor. Errors:
+ * ARGUMENT, DST_TOO_SMALL, MEMORY. */
+LMC_STATUS lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src, size_t size,
+                        enum lmc_dtype dtype, const lmc_compress_options *options);
 #endif
 /* Bytes that lmc_decompress will write, and their dtype (dtype may be NULL; LMC_AUTO where the file
- * is not one tensor). The size is what the file says, and nothing of it is decoded yet: of files of
- * strangers limit it (options). Errors: as lmc_reader_open; NOT_ONE_FILE. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
-                                                            uint64_t *size, enum lmc_dtype *dtype,
-                                                            const lmc_compress_options *options);
+ * is not one tensor), as the file says: limit a stranger's (options). Errors: as lmc_reader_open;
+ * NOT_ONE_FILE. */
+LMC_STATUS lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
+                                 enum lmc_dtype *dtype, const lmc_compress_options *options);
 /* Decompresses to dst. *dst_size: bytes written; all of them were checked. Errors: those of
  * lmc_decompressed_size and lmc_reader_read_file, DST_TOO_SMALL. */
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
-                                                     const void *src, size_t src_size,
-                                                     const lmc_compress_options *options);
+LMC_STATUS lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
+                          size_t src_size, const lmc_compress_options *options);
 
 #ifndef LMC_NO_STDIO
 /* File to file. The result stands in dst_path.part until it is whole and checked; then it takes the
- * place of dst_path. After any error, or if progress ends it, dst_path is as it was, and
- * dst_path.part is gone. dtype: of all of its bytes, as of lmc_compress, which makes the same
- * bytes; LMC_AUTO if in doubt. (Containers, safetensors say, are the business of the command: here
- * a file is bytes.) Errors: READ, WRITE, and those above. */
+ * place of dst_path. After any error dst_path is as it was, and dst_path.part is gone. dtype: of
+ * all of its bytes; LMC_AUTO if in doubt. (Only the command knows containers, as safetensors.)
+ * Errors: READ, WRITE, and those above. */
 #ifndef LMC_NO_ENCODER
-LMC_NODISCARD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                                        enum lmc_dtype dtype,
-                                                        const lmc_compress_options *options);
+LMC_STATUS lmc_compress_file(const char *dst_path, const char *src_path, enum lmc_dtype dtype,
+                             const lmc_compress_options *options);
 #endif
-LMC_NODISCARD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path,
-                                                          const char *src_path,
-                                                          const lmc_compress_options *options);
+LMC_STATUS lmc_decompress_file(const char *dst_path, const char *src_path,
+                               const lmc_compress_options *options);
 #endif
 #endif /* LMC_NO_SNAPSHOT */
 
@@ -1112,9 +1000,8 @@ LMC_API const char *lmc_tier_name(enum lmc_tier tier);
 LMC_API int lmc_tier_is_available(enum lmc_tier tier);
 /* The tier in use: the best there is, unless limited. */
 LMC_API enum lmc_tier lmc_tier_current(void);
-/* Uses this tier or, where it is missing, the best of lesser ones that are there: for tests and
- * measurements. LMC_TIER_BEST lifts the limit, as does what is no tier. Thread-safe; affects calls
- * that start later. */
+/* Uses this tier, or the best of lesser ones, for tests and measurements. LMC_TIER_BEST, or no
+ * tier: no limit. Thread-safe; affects calls that start later. */
 LMC_API void lmc_tier_limit(enum lmc_tier tier);
 
 #ifdef __cplusplus

@@ -524,6 +524,16 @@ int CALL(linkat)(int from_fd, const char *from, int to_fd, const char *to, int f
     return result;
 }
 
+REAL(int, renameat, int, const char *, int, const char *);
+int CALL(renameat)(int from_fd, const char *from, int to_fd, const char *to)
+{
+    char old[2 * 4096], path[2 * 4096];
+    struct call c = begin(NAME, "rename", 0);
+    int result = fails(&c) ? -1 : DO(renameat)(from_fd, from, to_fd, to);
+    end(&c, result, "%s %s", resolve(from_fd, from, old), resolve(to_fd, to, path));
+    return result;
+}
+
 REAL(int, symlinkat, const char *, int, const char *);
 int CALL(symlinkat)(const char *target, int fd, const char *name)
 {

@@ -41,7 +41,7 @@ SANITIZE = "--sanitize" in sys.argv
 if SANITIZE:
     LMC = SMALL_SLOTS = os.path.join(OUT, "lmc-sanitize")
 WRAPPED = """malloc calloc realloc open mkstemp opendir dup dup2 stat lstat fstat access realpath readdir lseek read pread write pwrite ftruncate
-openat mkdirat unlinkat linkat symlinkat fchmodat openat64 rename link unlink rmdir mkdir chmod fchmod fchown futimens utimensat flock mkdtemp syscall fsync fdatasync fcntl close closedir pthread_create
+openat mkdirat unlinkat linkat symlinkat fchmodat openat64 rename renameat link unlink rmdir mkdir chmod fchmod fchown futimens utimensat flock mkdtemp syscall fsync fdatasync fcntl close closedir pthread_create
 open64 mkstemp64 stat64 lstat64 fstat64 readdir64 lseek64 pread64 pwrite64 ftruncate64 fcntl64""".split()  # all of tests/faults.c
 OLD_TIME = 10 ** 18  # in 2001, in ns
 TEMPORARY = re.compile(r"^\.lmc-[A-Za-z0-9]{6}$")
@@ -212,6 +212,11 @@ def half_applied(scenario, state):
     """To be resumed: that this succeeds is tested with any state. Or the first of several deltas is applied."""
     if ".t.lmc-apply" not in state and state["t"][3] != NEXT:
         return "half applied, and no side file"
+
+
+def parts_of(scenario, state):
+    """After a kill, or when the disk is gone, each file may have come or not; after an error, nothing has."""
+    return each_old_or_new(scenario, state) if scenario.is_cut else "is not as before, nor new"
 
 
 def each_old_or_new(scenario, state):
@@ -497,6 +502,7 @@ class Scenario:
         rest, left = without_temporaries(whole)
         state = normal(rest)
         killed = how in ("kill", "tear", "after")
+        self.is_cut = killed or how == "gone"
         if p.code < 0 and not (killed and p.code == -9):
             return "crashed with signal %d" % -p.code
         if p.code == 0:
@@ -540,7 +546,7 @@ class Scenario:
     def judge_cut(self, contents):
         """What is wrong after a power cut; of modes and times nothing is known."""
         view = copy.copy(self)
-        view.old, view.new = plain(self.old), plain(self.new)
+        view.old, view.new, view.is_cut = plain(self.old), plain(self.new), True
         whole = self.state_of(contents)
         rest, left = without_temporaries(whole)
         state = plain(normal(rest))
@@ -689,6 +695,8 @@ SCENARIOS = [
     Scenario("restore_directory_over", packed(TREE, x=NEXT_TREE), "-d -f x.lmc"),
     Scenario("restore_directory_rm", packed(TREE), "-d --rm x.lmc", again="-d -f --rm x.lmc", between=between),
     Scenario("restore_base", packed(NEXT_TREE, base=TREE), "-d --base base x.lmc"),
+    Scenario("restore_parts", packed(TREE, out={"own": b"own", "optimizer/own": b"own"}), "-d -o out x.lmc *", again="-d -f -o out x.lmc *", between=parts_of),
+    Scenario("restore_parts_new", packed(TREE), "-d -o out x.lmc empty *2*"),
     Scenario("restore_to_stdout", packed(FILE), "-d -c x.lmc"),
     Scenario("apply", deltas(FILE, NEXT), "apply d1 t", between=half_applied, lmc=SMALL_SLOTS),
     Scenario("apply_trusting", deltas(FILE, NEXT), "apply --trust-base d1 t", between=half_applied, lmc=SMALL_SLOTS),

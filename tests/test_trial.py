@@ -1600,11 +1600,11 @@ class SecondTrial(Case):
             p = self.refuses(None, *args, "--base", "b.safetensors", code=1, says="is not compressed, so it has no base: leave out --base")
             self.assertEqual(p.stdout, b"")
 
-    def test_small_files_as_the_readme_says(self):
+    def test_small_files_as_the_page_says(self):
         """It said 250 bytes for each file, and 45 for a tensor."""
-        with open(os.path.join(os.path.dirname(LMC), "../README.md"), encoding="utf-8") as f:
-            said = re.search(r"a byte takes (\d+), a file in a directory (\d+) more, or (\d+) to (\d+) from 24 on. A small\s+"
-                             r"tensor takes some (\d+) ", f.read())
+        with open(os.path.join(os.path.dirname(LMC), "../docs/format.md"), encoding="utf-8") as f:
+            said = re.search(r"A file of one byte takes (\d+)\. In a directory, a file takes (\d+) bytes more than its content, or (\d+) to (\d+) "
+                             r"if there are 24 or\s+more \(of names of a few letters\)\. A small tensor takes some (\d+) bytes", f.read())
         alone, few, least, most, tensor = map(int, said.groups())
 
         def size(name):

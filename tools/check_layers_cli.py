@@ -18,7 +18,7 @@ FORMATS = os.path.join(os.path.dirname(CLI), "formats")
 
 
 def family(path):
-    """The verb that a file of verb/ belongs to: series_gc.c to series."""
+    """The verb that a file of verb/ belongs to: series_prune.c to series."""
     return re.split(r"[_.]", os.path.basename(path))[0]
 
 
@@ -58,7 +58,10 @@ def faults(path, text):
 
 
 # Of the C library, without its files and programs.
-PLAIN_HEADERS = "assert ctype errno float limits locale math stdarg stddef stdint stdlib string"
+PLAIN_HEADERS = """assert ctype errno float limits locale math stdarg stddef stdint stdio stdlib
+string"""
+# Of stdio.h, only what makes texts.
+INPUT_OUTPUT = r"\b(FILE|std(?:in|out|err)|f(?:open|printf|put[cs]|gets)|v?printf|puts)\b(?!,)"
 
 
 def faults_of_format(path, text):
@@ -74,6 +77,8 @@ def faults_of_format(path, text):
     for header in re.findall(r"^#include <(.*)>", text, re.M):
         if header not in ["%s.h" % name for name in PLAIN_HEADERS.split()]:
             yield "includes <%s>: what is here is of bytes and texts in memory" % header
+    for name in sorted(set(re.findall(INPUT_OUTPUT, text))):
+        yield "names %s: no I/O" % name
     yield from private_names(text)
 
 

@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "policy.h"
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/damage.h"
-#include "../input/opened.h"
-#include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 
 static void free_choices(struct member *member)
 {
@@ -39,15 +31,12 @@ void free_members(struct members *m)
     free(m->twins);
     free_links(&m->links);
     free(m->parts);
-    for (size_t i = 0; i < m->n_shifted; i++) free(m->shifted[i]);
-    free((void *)m->shifted);
     free((void *)m->lossy);
     close_opened(&m->opened);
 }
 
-/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the
- * other. So it is read as a base is: that keeps the block which was decoded last, through all links
- * of a chain. */
+/* Samples, mostly one behind the other. A base keeps the block that was decoded last, through all
+ * links of a chain. */
 static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
 {
     lmc_base base = lmc_reader_base(a->reader);
@@ -104,9 +93,106 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 int check_members(const struct members *m)
 {
     struct stat st;
-    for (size_t i = 0; (m->twins || m->has_pairs || m->has_gaps) && i < m->n; i++)
+    for (size_t i = 0; (m->twins || m->has_pairs) && i < m->n; i++)
         if (S_ISREG(m->list[i].st.st_mode) &&
             (stat(m->list[i].full, &st) != 0 || !same_state(&st, &m->list[i].st)))
             return fail_changed(m->list[i].full);
     return CODE_OK;
+}
+
+/* -- small files share sections and blocks of a snapshot: their order -- */
+
+/* Bytes: what the library takes for small is less than a block. */
+#define SMALL_FILE_SIZE ((uint64_t)1 << 17)
+
+static int is_small(const struct members *m, const struct member *member)
+{
+    if (member->n_tensors) return 0;
+    return (m->archive || S_ISDIR(member->st.st_mode) || S_ISREG(member->st.st_mode)) &&
+           size_of_member(m, member) < SMALL_FILE_SIZE;
+}
+
+/* A file in a group saves some 150 bytes, and a snapshot with groups needs a decoder of the highest
+ * level. A model's few configuration files are not worth that. */
+enum { LEAST_FILES = 24 };
+
+static int has_small_files(const struct members *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n && n < LEAST_FILES; i++) n += is_small(m, &m->list[i]) != 0;
+    return n == LEAST_FILES;
+}
+
+/* A delta of less than this, without small files, has room beside its base. */
+#define LITTLE ((uint64_t)16 << 20)
+
+int choose_grouping(const struct members *m, const lmc_base *base)
+{
+    uint64_t rest = 0;
+    if (!has_small_files(m)) return 0;
+    for (size_t i = 0; i < m->n && base; i++)
+        if (!is_small(m, &m->list[i])) rest += size_of_member(m, &m->list[i]);
+    return base && rest < LITTLE ? 2 : 1;
+}
+
+/* -- order -- */
+
+/* What is behind the last dot of a file's name, which stands for its kind; or "". */
+static const char *kind_of(const char *path)
+{
+    const char *name = strrchr(path, '/'), *dot;
+    name = name ? name + 1 : path;
+    dot = strrchr(name, '.');
+    return dot && dot != name ? dot : "";
+}
+
+struct small {
+    struct member member;
+    int is_known; /* the base has it: it comes behind those by which nothing can be in place */
+};
+
+/* Whether the base has a file without tensors of that path and size, as the library asks. */
+static int is_known(const lmc_file *const *sorted, const lmc_base *base, const struct members *m,
+                    const struct member *member)
+{
+    size_t low;
+    if (!base) return 0;
+    FIND_FIRST(low, base->n_files, strcmp(sorted[low]->path, member->path) < 0);
+    return low < base->n_files && strcmp(sorted[low]->path, member->path) == 0 &&
+           sorted[low]->n_tensors == 0 && sorted[low]->size == size_of_member(m, member);
+}
+
+/* Directories come before files: they have no kind, and no bytes. */
+static int compare_small(const void *a, const void *b)
+{
+    const struct small *s = (const struct small *)a, *t = (const struct small *)b;
+    const struct member *x = &s->member, *y = &t->member;
+    const int x_is_file = S_ISREG(x->st.st_mode), y_is_file = S_ISREG(y->st.st_mode);
+    int order = s->is_known - t->is_known;
+    if (order == 0) order = x_is_file - y_is_file;
+    if (order == 0 && x_is_file) order = strcmp(kind_of(x->path), kind_of(y->path));
+    return order ? order : strcmp(x->path, y->path);
+}
+
+void order_members(struct members *m, const lmc_base *base)
+{
+    struct small *small;
+    struct member *rest;
+    const lmc_file **sorted;
+    size_t n_small = 0, n = 0;
+    if (!has_small_files(m)) return;
+    sorted = base ? sort_files(base) : NULL;
+    small = (struct small *)resize(NULL, m->n, sizeof *small);
+    rest = (struct member *)resize(NULL, m->n, sizeof *rest);
+    for (size_t i = 0; i < m->n; i++)
+        if (is_small(m, &m->list[i])) {
+            small[n_small].member = m->list[i];
+            small[n_small++].is_known = is_known(sorted, base, m, &m->list[i]);
+        } else rest[n++] = m->list[i];
+    qsort(small, n_small, sizeof *small, compare_small);
+    for (size_t i = 0; i < n_small; i++) m->list[i] = small[i].member;
+    memcpy(m->list + n_small, rest, n * sizeof *rest);
+    free(small);
+    free(rest);
+    free((void *)sorted);
 }

@@ -6,14 +6,10 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
 #include "../../lmc.h"
 #include "../../formats/roles.h"
 #include "../input/links.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 
 struct archive;
 struct policy;
@@ -42,8 +38,7 @@ struct choice {
     char *reason; /* for the user; NULL: not known yet */
 };
 
-/* What a snapshot is made of, in the order in which it is stored: files, or those of another
- * snapshot. */
+/* A file, or one of another snapshot. */
 struct member {
     const char *path; /* in the snapshot; belongs to somebody else */
     char *full;       /* of a file; to open it, and when it was looked at */
@@ -61,12 +56,9 @@ struct members {
     const struct coding *coding;
     struct member *list;
     size_t n;
-    lmc_twin *twins;         /* storage; NULL: there are none */
-    lmc_base_part *parts;    /* storage; NULL: there are none */
-    lmc_base_part **shifted; /* likewise, of single tensors */
-    size_t n_shifted;
-    int has_pairs; /* of moments: what is stored later may need what is stored earlier */
-    int has_gaps;  /* between tensors, that are worth to be predicted by one another */
+    lmc_twin *twins;      /* storage; NULL: there are none */
+    lmc_base_part *parts; /* storage; NULL: there are none */
+    int has_pairs;        /* of moments: what is stored later may need what is stored earlier */
     struct opened opened;
     struct archive *archive; /* NULL: the members are files */
     struct links links;
@@ -96,5 +88,12 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 
 /* Nobody has written to what others repeat after it was stored. */
 int check_members(const struct members *m);
+
+/* lmc_writer_options.group_files. base: what the members are coded against, or NULL */
+int choose_grouping(const struct members *m, const lmc_base *base);
+
+/* Directories and small files come first, those of one kind together, for neighbours share trees.
+ * The rest keeps its order. Not for files of a snapshot. Nothing refers to members by number. */
+void order_members(struct members *m, const lmc_base *base);
 
 #endif

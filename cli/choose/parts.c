@@ -1,14 +1,34 @@
 /* SPDX-License-Identifier: MIT */
 #include "parts.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "members.h"
-#include "../format/torch_save.h"
+#include "../../formats/torch_save.h"
+#include "../input/common.h"
 #include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/report.h"
 #include "../sys/search.h"
+
+struct parts {
+    lmc_base_part *list;
+    size_t n, room;
+};
+
+/* path NULL: the base has nothing of it. */
+static void add_part(struct parts *p, const char *path, const char *name, uint64_t offset,
+                     uint64_t size)
+{
+    lmc_base_part *part;
+    if (size == 0) return;
+    p->list = (lmc_base_part *)grow(p->list, p->n, &p->room, sizeof *p->list);
+    part = &p->list[p->n++];
+    part->path = path;
+    part->name = name;
+    part->offset = offset;
+    part->size = size;
+}
+
+/* -- tensors that are cut otherwise -- */
 
 /* Rows [begin, end) of the tensor that the first size bytes of the name tell of. */
 struct rows {
@@ -76,8 +96,7 @@ static struct all_rows list_rows(const lmc_base *base)
     return all;
 }
 
-/* The first of the base that may have rows behind r->begin: the last that begins there or before.
- */
+/* The first that may have rows behind r->begin: the last that begins there or before. */
 static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
 {
     size_t low;
@@ -89,25 +108,7 @@ static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
     return low;
 }
 
-struct parts {
-    lmc_base_part *list;
-    size_t n, room;
-};
-
-static void add_part(struct parts *p, const struct rows *from, uint64_t offset, uint64_t size)
-{
-    lmc_base_part *part;
-    if (size == 0) return;
-    p->list = (lmc_base_part *)grow(p->list, p->n, &p->room, sizeof *p->list);
-    part = &p->list[p->n++];
-    part->path = from ? from->path : NULL;
-    part->name = from ? from->tensor->name : NULL;
-    part->offset = offset;
-    part->size = size;
-}
-
-/* The base has the very tensor, so it is found by its name; first: see find_first_rows. Tensors of
- * other files, too, may be called so. */
+/* Whether the base has the very tensor, in whatever file. first: see find_first_rows */
 static int is_in_base(const struct all_rows *all, size_t first, const struct rows *r)
 {
     for (size_t i = first; i < all->n && compare_stems_of_rows(&all->list[i], r) == 0; i++) {
@@ -134,10 +135,10 @@ static void cut_rows(struct parts *p, const struct all_rows *all, const struct r
         if (!is_same_tensor(b, r) || end <= at) continue;
         if (b->begin >= r->end) break;
         if (b->begin > at) {
-            add_part(p, NULL, 0, (b->begin - at) * r->bytes);
+            add_part(p, NULL, NULL, 0, (b->begin - at) * r->bytes);
             at = b->begin;
         }
-        add_part(p, b, (at - b->begin) * r->bytes, (end - at) * r->bytes);
+        add_part(p, b->path, b->tensor->name, (at - b->begin) * r->bytes, (end - at) * r->bytes);
         at = end;
         has_any = 1;
     }
@@ -168,5 +169,302 @@ size_t find_parts(struct members *m, const lmc_base *base)
             t->base_parts = t->n_base_parts ? m->parts + at : NULL;
             at += t->n_base_parts;
         }
+    return n;
+}
+
+/* -- files that are no container -- */
+
+/* Less is not worth the look. */
+#define MIN_SHIFTED_SIZE ((uint64_t)4096)
+#define WINDOW ((size_t)1 << 20)
+/* What the hash of a place is of: so many bytes, so far apart. */
+enum { STEP = 4, N_HASHED = 32 };
+/* Anchors: one of 2^bits places has one; at most 2^20 are kept. */
+enum { MIN_BITS = 7, MAX_LOG2_ANCHORS = 20 };
+/* So many anchors in a row must agree before they are believed. */
+enum { ENOUGH = 3 };
+/* A file of more shifts than this is not like the base. */
+#define MAX_SHIFTS ((size_t)1 << 16)
+
+/* Bytes of a file: of the base, or of a member. */
+struct bytes {
+    enum lmc_status (*read)(void *user, size_t number, uint64_t offset, void *dst, size_t size);
+    void *user;
+    size_t number;
+    uint64_t size;
+    const char *path; /* of the base */
+};
+
+struct anchor {
+    uint32_t hash;
+    uint64_t place; /* behind its last byte; 0: none */
+};
+
+struct anchors {
+    struct anchor *list; /* open addressing */
+    size_t mask, n;
+    unsigned bits;
+};
+
+static const uint32_t *byte_numbers(void)
+{
+    static uint32_t numbers[256];
+    uint32_t x = 0x9E3779B9u;
+    for (unsigned i = 0; i < 256 && numbers[255] == 0; i++) {
+        x ^= x << 13;
+        x ^= x >> 17;
+        x ^= x << 5;
+        numbers[i] = x;
+    }
+    return numbers;
+}
+
+/* Calls found() for each anchor of the bytes, in order. Returns LMC_OK, or what reading or found()
+ * has returned. In a stretch of equal bytes every place or none has one: those whose neighbour of
+ * the same remainder has one are none. */
+static enum lmc_status scan_anchors(const struct bytes *b, unsigned bits,
+                                    void (*found)(void *user, uint32_t hash, uint64_t place),
+                                    void *user)
+{
+    const uint32_t *const numbers = byte_numbers();
+    uint32_t hashes[STEP] = {0};
+    unsigned char *window = (unsigned char *)resize(NULL, WINDOW, 1);
+    enum lmc_status status = LMC_OK;
+    for (uint64_t at = 0; at < b->size && status == LMC_OK;) {
+        const size_t n = b->size - at < WINDOW ? (size_t)(b->size - at) : WINDOW;
+        status = b->read(b->user, b->number, at, window, n);
+        for (size_t i = 0; i < n && status == LMC_OK; i++) {
+            uint32_t *const h = &hashes[i % STEP]; /* WINDOW is a multiple */
+            const uint32_t before = *h;
+            *h = (*h << 1) + numbers[window[i]];
+            if (*h >> (32 - bits) == 0 && before >> (32 - bits) != 0 &&
+                at + i + 1 >= STEP * N_HASHED)
+                found(user, *h, at + i + 1);
+        }
+        at += n;
+    }
+    free(window);
+    return status;
+}
+
+static struct anchor *look_up(const struct anchors *a, uint32_t hash)
+{
+    size_t i = (hash * (size_t)2654435761u >> 5) & a->mask;
+    while (a->list[i].place && a->list[i].hash != hash) i = (i + 1) & a->mask;
+    return &a->list[i];
+}
+
+/* Of equal ones the first stays. */
+static void keep_anchor(void *user, uint32_t hash, uint64_t place)
+{
+    struct anchors *a = (struct anchors *)user;
+    struct anchor *slot = look_up(a, hash);
+    if (slot->place || a->n >= a->mask / 2) return;
+    slot->hash = hash;
+    slot->place = place;
+    a->n++;
+}
+
+/* -- shifts -- */
+
+/* From `start` of the file on, it has what the base has `shift` bytes further on. */
+struct shift {
+    uint64_t start, end;
+    int64_t shift;
+};
+
+struct shifts {
+    const struct anchors *anchors;
+    struct shift *list;
+    size_t n, room;
+    /* what may become the next one */
+    struct shift next;
+    unsigned n_agreed;
+};
+
+static void add_shift(struct shifts *s)
+{
+    s->list = (struct shift *)grow(s->list, s->n, &s->room, sizeof *s->list);
+    s->list[s->n++] = s->next;
+}
+
+/* An anchor of the file: it is of the shift at hand, or tells of another one. */
+static void follow_anchor(void *user, uint32_t hash, uint64_t place)
+{
+    struct shifts *s = (struct shifts *)user;
+    const struct anchor *slot = look_up(s->anchors, hash);
+    struct shift *const last = s->n ? &s->list[s->n - 1] : NULL;
+    int64_t shift;
+    if (!slot->place || s->n == MAX_SHIFTS) return;
+    shift = (int64_t)(slot->place - place);
+    if (last && last->shift == shift) {
+        last->end = place;
+        s->n_agreed = 0;
+        return;
+    }
+    if (s->n_agreed == 0 || s->next.shift != shift) {
+        s->next.shift = shift;
+        s->next.start = place - STEP * N_HASHED;
+        s->n_agreed = 0;
+    }
+    s->next.end = place;
+    if (++s->n_agreed < ENOUGH) return;
+    add_shift(s);
+    s->n_agreed = 0;
+}
+
+/* Bytes that a border is looked for in. */
+#define MAX_BORDER ((size_t)1 << 16)
+
+static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size)
+{
+    return b->read(b->user, b->number, at, dst, size) == LMC_OK;
+}
+
+/* Sets agrees[i] where byte i of those at `at` is what the base has there. */
+static void compare_shifted(unsigned char *agrees, const struct bytes *file,
+                            const struct bytes *base, uint64_t at, size_t size, int64_t shift)
+{
+    unsigned char *mine = (unsigned char *)resize(NULL, 2 * size + 1, 1), *other = mine + size;
+    const int64_t from = (int64_t)at + shift;
+    const size_t skip = from < 0 ? ((uint64_t)-from < size ? (size_t)-from : size) : 0;
+    size_t n = size - skip;
+    const uint64_t start = (uint64_t)(from + (int64_t)skip);
+    memset(agrees, 0, size);
+    if (start >= base->size) n = 0;
+    else if (n > base->size - start) n = (size_t)(base->size - start);
+    if (n && read_bytes(file, at + skip, mine, n) && read_bytes(base, start, other, n))
+        for (size_t i = 0; i < n; i++) agrees[skip + i] = mine[i] == other[i];
+    free(mine);
+}
+
+/* Where most bytes agree: those before by the first shift, those behind by the second. */
+static uint64_t find_border(const struct bytes *file, const struct bytes *base,
+                            const struct shift *first, const struct shift *second)
+{
+    uint64_t start = first->end, end = second->start;
+    unsigned char *a, *b;
+    size_t size, best;
+    int64_t score = 0, most = 0;
+    if (end <= start) return end;
+    if (end - start > MAX_BORDER) start = end - MAX_BORDER;
+    size = (size_t)(end - start);
+    a = (unsigned char *)resize(NULL, 2 * size, 1);
+    b = a + size;
+    compare_shifted(a, file, base, start, size, first->shift);
+    compare_shifted(b, file, base, start, size, second->shift);
+    best = 0;
+    for (size_t i = 0; i < size; i++) {
+        score += (int64_t)a[i] - (int64_t)b[i];
+        if (score > most) {
+            most = score;
+            best = i + 1;
+        }
+    }
+    free(a);
+    return start + best;
+}
+
+/* -- parts -- */
+
+/* What lies within the base of [start, end) of the file, by that shift; around it, nothing. */
+static void add_shifted(struct parts *p, const struct bytes *base, uint64_t start, uint64_t end,
+                        int64_t shift)
+{
+    uint64_t from = start, to = end;
+    if (shift < 0 && from < (uint64_t)-shift)
+        from = (uint64_t)-shift < end ? (uint64_t)-shift : end;
+    if (to > (uint64_t)((int64_t)base->size - shift)) to = (uint64_t)((int64_t)base->size - shift);
+    if (to < from) to = from;
+    add_part(p, NULL, NULL, 0, from - start);
+    add_part(p, base->path, base->path, (uint64_t)((int64_t)from + shift), to - from);
+    add_part(p, NULL, NULL, 0, end - to);
+}
+
+/* The parts of the file; none: it stands where it stands in the base, or is not like it. */
+static void make_parts(struct parts *p, const struct bytes *file, const struct bytes *base,
+                       const struct shifts *s)
+{
+    uint64_t start = 0;
+    if (s->n == 0 || (s->n == 1 && s->list->shift == 0)) return;
+    for (size_t i = 0; i < s->n; i++) {
+        const uint64_t end =
+            i + 1 < s->n ? find_border(file, base, &s->list[i], &s->list[i + 1]) : file->size;
+        if (end <= start) continue;
+        if (i == 0 && s->list->shift != 0) { /* its beginning may stand where it stood */
+            const struct shift none = {0, 0, 0};
+            start = find_border(file, base, &none, s->list);
+            add_shifted(p, base, 0, start, 0);
+        }
+        add_shifted(p, base, start, end, s->list[i].shift);
+        start = end;
+    }
+}
+
+static unsigned choose_bits(uint64_t size)
+{
+    unsigned bits = MIN_BITS;
+    while (size >> bits > (uint64_t)1 << (MAX_LOG2_ANCHORS - 1)) bits++;
+    return bits;
+}
+
+static void find_shifted_parts(struct parts *p, const struct bytes *file, const struct bytes *base)
+{
+    struct anchors a;
+    struct shifts s;
+    memset(&a, 0, sizeof a);
+    memset(&s, 0, sizeof s);
+    a.bits = choose_bits(base->size);
+    a.mask = 1023;
+    while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)
+        a.mask = a.mask * 2 + 1;
+    a.list = (struct anchor *)resize(NULL, a.mask + 1, sizeof *a.list);
+    memset(a.list, 0, (a.mask + 1) * sizeof *a.list);
+    s.anchors = &a;
+    if (scan_anchors(base, a.bits, keep_anchor, &a) == LMC_OK &&
+        scan_anchors(file, a.bits, follow_anchor, &s) == LMC_OK)
+        make_parts(p, file, base, &s);
+    free(a.list);
+    free(s.list);
+}
+
+/* The base's file of that path, or its only one if the member is alone. */
+static const lmc_file *find_base_file(const lmc_base *base, const struct members *m,
+                                      const struct member *member, size_t *number)
+{
+    for (size_t i = 0; i < base->n_files; i++) {
+        const lmc_file *f = base->get_file(base->user, i);
+        *number = i;
+        if (f->kind == LMC_FILE_REGULAR &&
+            (strcmp(f->path, member->path) == 0 || (m->n == 1 && base->n_files == 1)))
+            return f;
+    }
+    return NULL;
+}
+
+size_t find_shifts(struct members *m, const lmc_base *base, int *code)
+{
+    struct bytes mine = {read_member, m, 0, 0, NULL}, other = {base->read, base->user, 0, 0, NULL};
+    size_t n = 0;
+    *code = CODE_OK;
+    for (size_t i = 0; i < m->n && *code == CODE_OK; i++) {
+        struct member *const member = &m->list[i];
+        const lmc_file *const f =
+            !m->archive && S_ISREG(member->st.st_mode) && !is_dash(member->full)
+                ? find_base_file(base, m, member, &other.number)
+                : NULL;
+        struct parts p = {NULL, 0, 0};
+        if (!f || member->whole.twin || member->n_tensors || f->n_tensors) continue;
+        mine.number = i;
+        mine.size = (uint64_t)member->st.st_size;
+        other.size = f->size;
+        other.path = f->path;
+        if (mine.size < MIN_SHIFTED_SIZE || other.size < MIN_SHIFTED_SIZE) continue;
+        find_shifted_parts(&p, &mine, &other);
+        member->parts = p.list;
+        member->n_parts = p.n;
+        n += p.n != 0;
+        *code = m->code;
+    }
     return n;
 }

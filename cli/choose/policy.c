@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "policy.h"
 
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"

@@ -1,24 +1,193 @@
 /* SPDX-License-Identifier: MIT */
 #include "quantise.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "members.h"
-#include "moments.h"
 #include "policy.h"
 #include "../../formats/roles.h"
+#include "../format/json.h"
 #include "../format/tensors.h"
-#include "../input/opened.h"
+#include "../input/source.h"
 #include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/memory.h"
+#include "../sys/names.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
+
+/* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
+
+struct stem {
+    char *text; /* the name without that; of a file so called, path and name without */
+    char *home; /* the path without that, if it is no part of the text */
+    struct choice *choice;
+};
+
+/* The text, where at stands in it, without the word there. */
+static char *cut_word(const char *text, const char *at, const char *word, const char *kind)
+{
+    size_t before = (size_t)(at - text), size = strlen(text) + strlen(kind) + 2;
+    char *cut = (char *)resize(NULL, size, 1);
+    snprintf(cut, size, "%.*s\1%s%s", (int)before, text, kind,
+             at + strlen(word)); /* \1: no name that is written holds it */
+    return cut;
+}
+
+/* Of the files of each rank, "rank_0/exp_avg" and "rank_0/exp_avg_sq" have one. */
+static char *find_home(const char *path, const char *word, const char *kind)
+{
+    const char *at = find_word(path, word);
+    return at ? cut_word(path, at, word, kind) : copy_string(path, strlen(path));
+}
+
+static struct stem make_stem(struct choice *c, const char *path)
+{
+    const struct meaning *f = &c->meaning;
+    const char *word = f->role == ROLE_V ? f->names->v : f->names->m, *name = c->tensor->name;
+    struct stem stem;
+    stem.choice = c;
+    if (f->word >= name && f->word <= name + strlen(name)) {
+        stem.text = cut_word(name, f->word, word, f->names->m);
+        stem.home = find_home(path, word, f->names->m);
+    } else {
+        char *cut = cut_word(path, f->word, word, f->names->m);
+        stem.text = join_path(cut, name);
+        stem.home = copy_string("", 0);
+        free(cut);
+    }
+    return stem;
+}
+
+static int compare_stems(const void *a, const void *b)
+{
+    const struct stem *x = (const struct stem *)a, *y = (const struct stem *)b;
+    int order = strcmp(x->text, y->text);
+    if (order == 0) order = strcmp(x->home, y->home);
+    if (order == 0) order = (int)x->choice->meaning.role - (int)y->choice->meaning.role;
+    return order                                   ? order
+           : x->choice->member < y->choice->member ? -1
+                                                   : x->choice->member > y->choice->member;
+}
+
+/* Of one stem: the second moment of the same home, else the only one there is. */
+static void find_second(struct stem *first, struct stem *list, size_t n)
+{
+    struct choice *found = NULL;
+    size_t n_found = 0;
+    for (size_t i = 0; i < n; i++)
+        if (list[i].choice->meaning.role == ROLE_V &&
+            is_same_kind(list[i].choice->tensor, first->choice->tensor)) {
+            if (n_found++ == 0 || strcmp(list[i].home, first->home) == 0) found = list[i].choice;
+            if (strcmp(list[i].home, first->home) == 0) {
+                n_found = 1;
+                break;
+            }
+        }
+    if (n_found != 1) return;
+    first->choice->partner = found;
+    found->partner = first->choice;
+}
+
+/* list: all moments that were found by the words for them */
+static void pair_moments(struct stem *list, size_t n)
+{
+    if (n) qsort(list, n, sizeof *list, compare_stems);
+    for (size_t start = 0, end; start < n; start = end) {
+        for (end = start + 1; end < n && strcmp(list[start].text, list[end].text) == 0;) end++;
+        for (size_t i = start; i < end; i++)
+            if (list[i].choice->meaning.role == ROLE_M)
+                find_second(&list[i], list + start, end - start);
+    }
+    for (size_t i = 0; i < n; i++) {
+        struct choice *c = list[i].choice;
+        if (c->meaning.names->is_common && !c->partner) c->meaning.role = ROLE_WEIGHT;
+        free(list[i].text);
+        free(list[i].home);
+    }
+}
+
+/* -- weights of moments -- */
+
+/* By name; masters before copies. */
+static int compare_weights(const void *a, const void *b)
+{
+    const struct choice *x = *(const struct choice *const *)a,
+                        *y = *(const struct choice *const *)b;
+    int order = strcmp(x->tensor->name, y->tensor->name);
+    if (order == 0)
+        order = (x->tensor->size < y->tensor->size) - (x->tensor->size > y->tensor->size);
+    return order ? order : x->member < y->member ? -1 : x->member > y->member;
+}
+
+static const struct choice *find_weight_named(const struct choice *const *list, size_t n,
+                                              const char *name, const lmc_tensor *moment)
+{
+    size_t low;
+    FIND_FIRST(low, n, strcmp(list[low]->tensor->name, name) < 0);
+    for (; low < n && strcmp(list[low]->tensor->name, name) == 0; low++)
+        if (is_same_shape(list[low]->tensor, moment)) return list[low];
+    return NULL;
+}
+
+/* Of the name behind the word for the moment, or before it, without "optimizer.state.". */
+static const struct choice *find_weight(const struct choice *const *list, size_t n,
+                                        const struct choice *c)
+{
+    const char *name = c->tensor->name, *word = c->meaning.word;
+    const struct choice *found = NULL;
+    char *text = copy_string(name, strlen(name));
+    if (word >= name && word <= name + strlen(name)) {
+        const char *after =
+            word + strlen(c->meaning.role == ROLE_V ? c->meaning.names->v : c->meaning.names->m);
+        if (*after) memmove(text, text + (after + 1 - name), strlen(after));
+        else text[word > name ? word - name - 1 : 0] = 0;
+    }
+    for (const char *at = text; *at && !found;
+         at += at[strcspn(at, "./")] ? strcspn(at, "./") + 1 : strlen(at))
+        found = find_weight_named(list, n, at, c->tensor);
+    free(text);
+    return found;
+}
+
+static void find_weights(struct members *m)
+{
+    const struct choice **list = NULL;
+    size_t n = 0, room = 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            if (m->list[i].choices[k].meaning.role != ROLE_WEIGHT) continue;
+            list = (const struct choice **)grow((void *)list, n, &room, sizeof *list);
+            list[n++] = &m->list[i].choices[k];
+        }
+    if (n) qsort((void *)list, n, sizeof *list, compare_weights);
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            struct choice *c = &m->list[i].choices[k];
+            if (c->meaning.names && c->meaning.role != ROLE_WEIGHT)
+                c->weight = find_weight(list, n, c);
+        }
+    free((void *)list);
+}
+
+/* Finds by names what each tensor is, pairs of moments, and their weights, for all choices. */
+static void find_meanings(struct members *m, const struct policy *p)
+{
+    struct stem *list = NULL;
+    size_t n = 0, room = 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors; k++) {
+            struct choice *c = &m->list[i].choices[k];
+            const char *path = name_of_member(&m->list[i]);
+            c->meaning = find_meaning(p, path, c->tensor);
+            if (!c->meaning.names) continue;
+            list = (struct stem *)grow(list, n, &room, sizeof *list);
+            list[n++] = make_stem(c, path);
+        }
+    pair_moments(list, n);
+    free(list);
+    find_weights(m);
+}
+
+/* -- rules -- */
 
 static void set_reason(struct choice *c, const char *text)
 {
@@ -95,7 +264,8 @@ static lmc_source make_elements(struct elements *e, struct members *m, const str
     return elements;
 }
 
-lmc_quantizer_info get_info(const struct choice *c)
+/* What is known of its quantizer; is_lossless, if it has none. */
+static lmc_quantizer_info get_info(const struct choice *c)
 {
     lmc_quantizer_info info;
     memset(&info, 0, sizeof info);
@@ -177,38 +347,29 @@ void attach_quantizer(lmc_tensor *t, struct choice *c)
 
 /* -- tensors that were quantised, restored, and have not changed since -- */
 
-struct element_stream {
-    lmc_source elements;
-    uint64_t at;
+/* The bytes of a member, front to back, as lmc_stream has it. */
+struct member_stream {
+    struct members *members;
+    size_t number;
+    uint64_t at, end;
 };
 
-static enum lmc_status read_element_stream(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status read_member_stream(void *user, void *dst, size_t size, size_t *got)
 {
-    struct element_stream *s = (struct element_stream *)user;
-    uint64_t left = s->elements.size - s->at;
-    *got = left < size ? (size_t)left : size;
-    if (s->elements.read_at(s->elements.user, s->at, dst, *got) != LMC_OK) return LMC_ERR_READ;
+    struct member_stream *s = (struct member_stream *)user;
+    const uint64_t at = s->at;
+    *got = s->end - at < size ? (size_t)(s->end - at) : size;
     s->at += *got;
-    return LMC_OK;
+    return read_member(s->members, s->number, at, dst, *got);
 }
 
 static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, const lmc_tensor *t)
 {
-    struct choice c;
-    struct elements own;
-    struct element_stream source;
-    lmc_stream stream;
+    struct member_stream bytes = {m, number, t->offset, t->offset + t->size};
+    const lmc_stream stream = {read_member_stream, &bytes};
     enum lmc_status status;
-    memset(&c, 0, sizeof c);
-    c.member = number;
-    c.tensor = t;
-    source.elements = make_elements(&own, m, &c);
-    source.at = 0;
-    stream.read = read_element_stream;
-    stream.user = &source;
     *alone = *t;
     status = identify_alone(alone, &stream);
-    close_opened(&own.opened);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
@@ -235,8 +396,7 @@ static void list_lossy(struct members *m)
     if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, by_name);
 }
 
-/* Sets t->loss, if the base has the same tensor, and that lost something: else it would go unsaid
- * here, and be quantised again. */
+/* Sets t->loss, if the base has the same tensor, quantised: it must not be quantised again. */
 static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
 {
     lmc_tensor alone;
@@ -273,4 +433,119 @@ int fit_quantizers(struct members *m, size_t number, const struct common *o)
         if (code == CODE_OK) say_choice(c, m, o);
     }
     return code;
+}
+
+/* -- what the rules did: JSON in the metadata of the snapshot -- */
+
+static json_t *make_json_choice(const struct choice *c, const struct members *m)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    lmc_quantizer_info info = get_info(c);
+    set_json_text(object, "path", m->list[c->member].path);
+    set_json_text(object, "name", c->tensor->name);
+    set_json(object, "role", json_string(role_names[c->meaning.role]));
+    if (c->partner) {
+        set_json_text(object, "partner_path", m->list[c->partner->member].path);
+        set_json_text(object, "partner", c->partner->tensor->name);
+    }
+    if (c->weight) {
+        set_json_text(object, "weight_path", m->list[c->weight->member].path);
+        set_json_text(object, "weight", c->weight->tensor->name);
+    }
+    set_json(object, "rule", make_json_string(c->rule->text, strlen(c->rule->text)));
+    set_json(object, "choice",
+             json_string(info.is_lossless ? "lossless"
+                         : info.is_grid   ? "grid"
+                                          : "k-means"));
+    set_json(object, "reason", json_string(c->reason));
+    if (!info.is_lossless) {
+        set_json_number(object, "codes", info.n_codes);
+        set_json(object, "measure", json_string(name_measure(&info.loss)));
+        set_json_real(object, "error", info.loss.error);
+        set_json_real(object, "bits", info.bits);
+    }
+    return object;
+}
+
+static size_t count_quantised(const struct members *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            n += (size_t)is_quantised(&m->list[i].choices[k]);
+    return n;
+}
+
+/* A text that grows. */
+struct record_text {
+    char *data;
+    size_t size, room;
+};
+
+static int add_to_text(void *user, const void *data, size_t size)
+{
+    struct record_text *const text = (struct record_text *)user;
+    if (text->size + size > text->room) {
+        text->room = text->room * 2 + size;
+        text->data = (char *)resize(text->data, text->room, 1);
+    }
+    memcpy(text->data + text->size, data, size);
+    text->size += size;
+    return 0;
+}
+
+enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
+{
+    const struct policy *policy = m->coding->policy;
+    struct record_text text = {NULL, 0, 0};
+    struct json_writer w;
+    size_t n = 0;
+    enum lmc_status status = LMC_OK;
+    init_json_writer(&w, add_to_text, &text, JSON_COMPACT);
+    begin_json(&w, NULL, '{');
+    begin_json(&w, "rules", '[');
+    for (size_t i = 0; i < policy->n_rules; i++)
+        put_json(&w, NULL, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
+    end_json(&w, ']');
+    begin_json(&w, "tensors", '[');
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            if (m->list[i].choices[k].rule) {
+                put_json(&w, NULL, make_json_choice(&m->list[i].choices[k], m));
+                n++;
+            }
+    end_json(&w, ']');
+    end_json(&w, '}');
+    (void)finish_json(&w);
+    if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text.data, text.size);
+    free(text.data);
+    return status;
+}
+
+/* The first archive with quantised tensors: its records are no longer what their CRCs are of. */
+static const struct member *find_quantised_archive(struct members *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        char magic[4];
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            if (is_quantised(&m->list[i].choices[k])) {
+                if (read_member(m, i, 0, magic, sizeof magic) == LMC_OK &&
+                    memcmp(magic, "PK\3\4", sizeof magic) == 0)
+                    return &m->list[i];
+                break;
+            }
+    }
+    return NULL;
+}
+
+void say_of_quantised(struct members *m, const char *name, const struct common *o)
+{
+    const struct member *archive = o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
+    if (archive)
+        say(name_of_member(archive), "is a ZIP archive, whose checksums stay those of what was "
+                                     "quantised: when it is restored, PyTorch loads it, but "
+                                     "'unzip -t' complains");
+    if (is_lossy(m->coding->policy) && count_quantised(m) == 0)
+        say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
+                  "'lmc help quant'");
 }

@@ -9,20 +9,15 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../../lmc.h"
 
 struct choice;
 struct members;
 struct common;
 
-/* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored
- * can be read again. Returns how many are to be quantised. */
+/* Sets what the rules say of each tensor. can_refer: the output is a file, which can be read again.
+ * Returns how many are to be quantised. */
 size_t choose_all(struct members *m, int can_refer);
-
-/* What is known of its quantizer; is_lossless, if it has none. */
-lmc_quantizer_info get_info(const struct choice *c);
 
 /* Whether the tensor is coded by a quantizer that loses something. */
 int is_quantised(const struct choice *c);
@@ -32,5 +27,14 @@ void attach_quantizer(lmc_tensor *t, struct choice *c);
 
 /* Of the member of that number, which is written next. */
 int fit_quantizers(struct members *m, size_t number, const struct common *o);
+
+/* Key of the metadata: the rules and what they did, as JSON. */
+#define POLICY_KEY "lmc.policy"
+
+/* What the rules did, to the metadata; nothing, if no rule matched. */
+enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
+
+/* Says if rules did nothing, also with -q; with -v, what restored files of PyTorch are. */
+void say_of_quantised(struct members *m, const char *name, const struct common *o);
 
 #endif

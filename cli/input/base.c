@@ -10,16 +10,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 #include "../format/hex.h"
 #include "../format/tensors.h"
 #include "archive.h"
 #include "damage.h"
-#include "opened.h"
 #include "places.h"
 #include "common.h"
 #include "walk.h"
-#include "side_file.h"
+#include "source_tree.h"
 #include "source.h"
 #include "stand_in.h"
 #include "../sys/attributes.h"
@@ -32,30 +31,22 @@
 
 /* -- a base of files -- */
 
-static struct base_file *add_base_file(struct base *b, const char *path, const char *full)
-{
-    struct base_file *f;
-    b->files = (struct base_file *)grow(b->files, b->n_files, &b->room, sizeof *b->files);
-    f = &b->files[b->n_files++];
-    memset(f, 0, sizeof *f);
-    f->path = copy_string(path, strlen(path));
-    f->full = copy_string(full, strlen(full));
-    f->file.path = f->path;
-    return f;
-}
-
 static void forget_base_files(struct base *b)
 {
     close_opened(&b->opened);
     for (size_t i = 0; i < b->n_files; i++) {
-        free(b->files[i].path);
-        free(b->files[i].full);
-        free(b->files[i].tensors);
+        struct base_file *f = &b->files[i];
+        if (f->container) container_free(f->container);
+        free(f->container);
+        free(f->path);
+        free(f->full);
+        free(f->tensors);
     }
     b->n_files = 0;
 }
 
-struct base *next_view(const struct base *b, const struct base *view)
+/* The base itself, then its views; NULL: no more. */
+static struct base *next_view(const struct base *b, const struct base *view)
 {
     return view == b ? b->views : view->next;
 }
@@ -79,18 +70,14 @@ static int take_known_fingerprints(const struct base *b, struct base_file *f)
     return 0;
 }
 
-/* b: the argument, some view of which the file belongs to; tensors: what is in it */
+/* b: the argument, some view of which the file belongs to */
 static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
-                              const lmc_tensor *tensors, size_t n_tensors, const struct common *o)
+                              const struct common *o)
 {
     lmc_stream stream;
     struct stat st;
     enum lmc_status status;
-    f->st = s->st;
-    f->file.kind = S_ISDIR(s->st.st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
-    f->file.size = S_ISDIR(s->st.st_mode) ? 0 : s->size;
-    f->file.n_tensors = n_tensors;
-    f->file.tensors = f->tensors = copy_tensors(tensors, n_tensors);
+    f->file.tensors = f->tensors = copy_tensors(f->file.tensors, f->file.n_tensors);
     container_free(&s->container);
     if (take_known_fingerprints(b, f)) return CODE_OK;
     stream.read = read_stream;
@@ -105,22 +92,61 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
     return status == LMC_OK ? CODE_OK : fail_status(s->name, status);
 }
 
-/* path: in the snapshot; is_named: see struct source */
-static int take_base_file(struct base *b, const char *path, const char *full, int is_named,
-                          const struct common *o)
+/* Takes over full. */
+static struct base_file *add_base_file(struct base *b, const char *path, char *full,
+                                       const struct stat *st)
 {
+    struct base_file *f;
+    b->files = (struct base_file *)grow(b->files, b->n_files, &b->room, sizeof *b->files);
+    f = &b->files[b->n_files++];
+    memset(f, 0, sizeof *f);
+    f->file.path = f->path = copy_string(path, strlen(path));
+    f->full = full;
+    f->st = *st;
+    f->file.kind = S_ISDIR(st->st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    return f;
+}
+
+/* How files become those of a base, or of what is read as if it were one. */
+struct taking {
+    const struct base *owner; /* the argument, of which the base may be a view; NULL: nothing is
+                                      identified */
+    const struct listing *entries; /* of the argument; a single file has the empty path */
+    const lmc_file *const *found;  /* what each entry has, NULL: it is left out; or NULL: look */
+    int is_strict;                 /* a single file must be what its name says, or is plain bytes */
+};
+
+static int take_file(struct base *b, const struct taking *t, size_t i, const struct common *o)
+{
+    const char *path = t->entries->entries[i].path;
+    char *full = join_path(b->name, path);
     struct source s;
-    int code = open_source(&s, full);
-    s.is_named = is_named;
-    if (code == CODE_OK && !S_ISDIR(s.st.st_mode)) code = identify_source(&s, o);
-    if (code == CODE_OK)
-        code = identify_base_file(b, add_base_file(b, path, full), &s, s.container.tensors,
-                                  s.container.n_tensors, o);
+    struct base_file *f;
+    int code = open_source(&s, full), is_directory;
+    f = add_base_file(b, path, full, &s.st);
+    is_directory = f->file.kind == LMC_FILE_DIRECTORY;
+    f->file.size = is_directory ? 0 : s.size;
+    s.is_named = t->is_strict && *path == 0;
+    if (code == CODE_OK && t->found) {
+        f->file.n_tensors = t->found[i]->n_tensors;
+        f->file.tensors = t->found[i]->tensors;
+        if (!is_directory && s.size != t->found[i]->size) code = fail_changed(full);
+    } else if (code == CODE_OK && !is_directory) {
+        code = identify_source(&s, o);
+        f->file.n_tensors = s.container.n_tensors;
+        f->file.tensors = s.container.tensors;
+    }
+    if (code == CODE_OK && t->owner) code = identify_base_file(t->owner, f, &s, o);
+    else if (code == CODE_OK && s.container.kind != CONTAINER_NONE) {
+        f->container = (struct container *)resize(NULL, 1, sizeof *f->container);
+        *f->container = s.container;
+        memset(&s.container, 0, sizeof s.container);
+    } else f->file.n_tensors = 0;
     close_source(&s);
     return code;
 }
 
-/* What a base of files consists of; a single file has the empty path. */
+/* What a base of files consists of. */
 static int list_base(struct listing *l, const struct base *b, const struct common *o)
 {
     struct stat st;
@@ -141,9 +167,37 @@ static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset
                                       size_t size)
 {
     struct base *b = (struct base *)user;
-    b->all->code =
-        read_opened(&b->opened, b->files[number].full, &b->files[number].st, offset, dst, size);
+    const struct base_file *f = &b->files[number];
+    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    b->all->code = read_opened(&b->opened, f->full, &f->st, offset, dst, size);
     return b->all->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
+}
+
+static int take_files(struct base *b, const struct taking *t, const struct common *o)
+{
+    int code = CODE_OK;
+    forget_base_files(b); /* of an attempt for the input before this one */
+    for (size_t i = 0; i < t->entries->n && code == CODE_OK; i++)
+        if (t->found ? t->found[i] != NULL : is_stored(&t->entries->entries[i], t->entries))
+            code = take_file(b, t, i, o);
+    b->source.n_files = b->n_files;
+    b->source.get_file = get_base_file;
+    b->source.read = read_base_file;
+    b->source.user = b;
+    if (code != CODE_OK || !t->owner) return code;
+    if (lmc_base_identify(&b->source, b->fingerprint, NULL) != LMC_OK) check_memory(NULL);
+    b->state = BASE_IDENTIFIED;
+    return CODE_OK;
+}
+
+static int take_base_files(struct base *b, int is_identified, int is_strict, const struct common *o)
+{
+    struct listing l;
+    const struct taking t = {is_identified ? b : NULL, &l, NULL, is_strict};
+    int code = list_base(&l, b, o);
+    if (code == CODE_OK) code = take_files(b, &t, o);
+    free_listing(&l);
+    return code;
 }
 
 /* That what was read is what was identified. */
@@ -223,39 +277,11 @@ int open_base(struct base *b, const struct common *o)
     return CODE_OK;
 }
 
-static int finish_base_of_files(struct base *b)
-{
-    b->source.n_files = b->n_files;
-    b->source.get_file = get_base_file;
-    b->source.read = read_base_file;
-    b->source.user = b;
-    if (lmc_base_identify(&b->source, b->fingerprint, NULL) != LMC_OK) check_memory(NULL);
-    b->state = BASE_IDENTIFIED;
-    return CODE_OK;
-}
-
-/* is_strict: a file must be what its name says, otherwise it is plain bytes */
-static int identify_base_files(struct base *b, int is_strict, const struct common *o)
-{
-    struct listing l;
-    int code = list_base(&l, b, o);
-    forget_base_files(b); /* of an attempt for the input before this one */
-    for (size_t i = 0; i < l.n && code == CODE_OK; i++)
-        if (is_stored(&l.entries[i], &l)) {
-            char *full = join_path(b->name, l.entries[i].path);
-            code =
-                take_base_file(b, l.entries[i].path, full, is_strict && *l.entries[i].path == 0, o);
-            free(full);
-        }
-    free_listing(&l);
-    return code == CODE_OK ? finish_base_of_files(b) : code;
-}
-
 int identify_base_as(struct base *b, int is_strict, const struct common *o)
 {
     int code = open_base(b, o);
     if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
-    if (!b->is_archive) return identify_base_files(b, is_strict, o);
+    if (!b->is_archive) return take_base_files(b, 1, is_strict, o);
     code = read_archive_index(&b->archive, NULL);
     if (code != CODE_OK) return code;
     snapshot_fingerprint(b->archive.reader, b->fingerprint);
@@ -316,28 +342,6 @@ static int match_entries(const struct listing *l, const lmc_file *const *files, 
     return n_found == n;
 }
 
-/* Takes the tensors of the files as found says, and identifies them. */
-static int take_view(struct base *view, const struct base *b, const struct listing *l,
-                     const lmc_file *const *found, const struct common *o)
-{
-    int code = CODE_OK;
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
-        struct source s;
-        char *full;
-        if (!found[i]) continue;
-        full = join_path(b->name, l->entries[i].path);
-        code = open_source(&s, full);
-        if (code == CODE_OK && !S_ISDIR(s.st.st_mode) && s.size != found[i]->size)
-            code = fail_changed(full);
-        if (code == CODE_OK)
-            code = identify_base_file(b, add_base_file(view, found[i]->path, full), &s,
-                                      found[i]->tensors, found[i]->n_tensors, o);
-        close_source(&s);
-        free(full);
-    }
-    return code == CODE_OK ? finish_base_of_files(view) : code;
-}
-
 static void free_view(struct base *view)
 {
     forget_base_files(view);
@@ -348,12 +352,13 @@ static void free_view(struct base *view)
 static int make_view(struct base *b, const lmc_reader *reader, const struct common *o)
 {
     struct listing l;
+    struct taking t = {b, &l, NULL, 0};
     const size_t n = snapshot_info(reader).n_files;
     const lmc_file **files, **found;
     struct base *view = NULL;
     int code = list_base(&l, b, o);
     files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
-    found = files + n;
+    t.found = found = files + n;
     for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
     qsort((void *)files, n, sizeof *files, compare_paths);
     if (code == CODE_OK && match_entries(&l, files, n, found)) {
@@ -361,7 +366,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct comm
         memset(view, 0, sizeof *view);
         view->name = b->name;
         view->all = b->all;
-        code = take_view(view, b, &l, found, o);
+        code = take_files(view, &t, o);
     }
     if (view && code == CODE_OK) {
         view->next = b->views;
@@ -377,8 +382,10 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
     for (int attempt = 0; attempt < 2; attempt++) {
         for (struct base *view = b; view; view = next_view(b, view))
             if (view->state >= BASE_IDENTIFIED &&
-                memcmp(view->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) == 0)
+                memcmp(view->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) == 0) {
+                b->is_used = 1;
                 return view;
+            }
         if (attempt == 1 || delta->fd < 0) break;
         if (!delta->reader && try_archive_index(delta, NULL) != LMC_OK) break;
         *code = make_view(b, delta->reader, o);
@@ -528,6 +535,68 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
     return CODE_OK;
 }
 
+/* -- files that are read as if they were a snapshot -- */
+
+/* Of what has a name: whether it may be something else than a snapshot. */
+static int may_be_plain(const struct archive *a)
+{
+    return a->st.st_size && !has_suffix(a->name) && memcmp(a->header, start_magic, 4) != 0 &&
+           !container_is_lfs_pointer(a->header, sizeof a->header);
+}
+
+int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
+                          const struct common *o)
+{
+    struct stat st;
+    int code = CODE_OK, is_tree = !is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    memset(p, 0, sizeof *p);
+    p->name = path;
+    p->all = o->bases;
+    if (is_tree) {
+        memset(a, 0, sizeof *a);
+        a->name = path;
+        a->o = o;
+        a->fd = -1;
+        a->st = st;
+    } else {
+        code = open_archive_file(a, path, o);
+        if (code != CODE_OK || is_dash(path) || !may_be_plain(a)) return code;
+    }
+    code = take_base_files(p, 0, 1, o);
+    if (code == CODE_OK && !is_tree && !p->files->container) return CODE_OK;
+    a->plain = &p->source;
+    if (code == CODE_OK && o->bases->n)
+        code = fail(CODE_ERROR, a->name,
+                    "is not compressed, so it has no base: leave out --base (to compare the two, "
+                    "use lmc diff or lmc stats --base)");
+    return code;
+}
+
+const struct container *container_of(const struct base_file *f)
+{
+    static const struct container none;
+    return f->container ? f->container : &none;
+}
+
+int protect_plain(const struct base *p, const char *output)
+{
+    struct stat st;
+    if (!output || stat(output, &st) != 0) return CODE_OK;
+    for (size_t i = 0; i < p->n_files; i++)
+        if (same_file(&p->files[i].st, &st))
+            return fail(CODE_ERROR, output, "output and input are the same file");
+    return CODE_OK;
+}
+
+/* -- all bases -- */
+
+char *describe_base(const uint8_t *wanted, const char *made_with)
+{
+    char text[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
+    format_hex(text, wanted, SHORT_FINGERPRINT);
+    return format_text("%s%s", text, format_made_with(named, made_with));
+}
+
 char *name_base(const struct base *b)
 {
     size_t size = strlen(b->name), start;
@@ -544,7 +613,7 @@ int choose_base(const struct base **base, const struct common *o)
 {
     struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
     int code = CODE_OK;
-    if (first && contains_only_snapshots(first->name))
+    if (first && contains_snapshots(first->name, 1))
         return fail(CODE_USAGE, first->name,
                     "is a directory of snapshots; name the one that this is to be coded against");
     if (first) {
@@ -605,7 +674,7 @@ int check_bases(const struct common *o)
     return code;
 }
 
-static void close_base(struct base *b)
+void close_base(struct base *b)
 {
     while (b->views) {
         struct base *view = b->views;
@@ -630,5 +699,7 @@ void free_bases(struct bases *bases)
         free(b);
     }
     free(bases->list);
-    free_search(bases);
+    free_places(&bases->places);
+    free((void *)bases->search);
+    free(bases->others);
 }

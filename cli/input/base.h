@@ -1,54 +1,38 @@
 /* base.h - what deltas are coded against: the arguments of --base
  * SPDX-License-Identifier: MIT
  *
- * A base is a snapshot, or a file or a directory that is looked at just as for compressing, so that
- * its fingerprint is that of the snapshot it would become. Its tensors are read where they are
- * wanted. A snapshot that is a delta itself has a base of its own among the arguments. Its chain is
- * walked down to a whole snapshot, and made ready from there up (replica.h). To restore a delta,
- * files are first looked at by the delta's own tables (F-1 of foreign-bases.md), whatever they are:
- * that needs no parser. Bytes are hashed again only where the two ways find other tensors in a
- * file.
- *
- * A base passes through these states, each when it is first needed:
+ * A base is a snapshot, or a file or a directory that is looked at as for compressing, so that its
+ * fingerprint is that of the snapshot it would become. Its tensors are read where they are wanted.
+ * A snapshot that is a delta has a base of its own: its chain is walked down to a whole snapshot,
+ * and made ready from there up. To restore a delta, files are first looked at by the delta's own
+ * tables (F-1 of foreign-bases.md): that needs no parser.
  *
  *   named ------------> open ----------------> identified -----------> ready
  *         open_base:         identify_base:               prepare_base:
- *         what it is         its fingerprint is known        can be read; of a delta, its base, too
+ *         what it is         its fingerprint is known     can be read; of a delta, its base, too
  *
  * Errors are reported with CODE_BASE. Callbacks of the library cannot return an exit code: theirs
  * is in struct bases.
  *
- * Where a base is refused. The library has checks of its own (the table in src/snapshot/origin.h);
- * fail_status() makes exit code 4, CODE_BASE, of their statuses. The command adds:
+ * Where a base is refused, and with which exit code. The library has checks of its own (the table
+ * in src/snapshot/origin.h); fail_status() makes 4, CODE_BASE, of their statuses.
  *
- *   what is checked              where                        when              exit code, text
- *   ---------------------------  ---------------------------  ----------------  ------------------
- *   it is a file or a directory  open_base                    it is looked at   4: cannot be
- *                                                             first             opened; is neither
- *   lmc apply left it whole      check_finished               the same          4: is left half
- *                                                                               applied
- *   an archive is intact         read_archive_index           it is identified  3
- *   it has the fingerprint that     find_link -> fail_base;      before an output  4: needs the
- * base the header names             fold: check_links            is opened bases form no loop
- * prepare_base; fold:          the same          4: form a loop find_tip files are still those that
- * read_opened                  one is opened     1: was changed were identified check_bases before
- * an output  while it was being gets its name     read verify: the base is there    report_unplaced
- * at the end        4: needs the base; 3 if a file is damaged its chain does not need check_source
- * before an output  1: could not be what is compressed                                        is
- * opened         restored rebase: the new base does    prepare_onto                 before an
- * output  4: cannot be coded not need the snapshot                                     is opened
- * against it series: it is in the series  check_chain_of               before all work   4: needs
- * the base salvage: none was given      conclude                     at the end        4: with its
- * base apply: deltas follow one     check_order                  before all work   4: needs the
- * base, another                                                                     but apply: the
- * target is a base  find_next -> fail_target     before a change   4: is, but needs of one of them
- * the base apply: files of the same     check_layout                 the same          (identified
- * again) paths, kinds, sizes apply: bytes of each block   lmc_snapshot_restore, by     before a
- * change   (identified again) rewrite_target               after: fail_half  4: showed only after
- *   apply: it stays what it is   apply_all                    after identifying 4: was changed
- *
- * "Identified again": with --trust-base, or when an attempt is resumed, nobody has looked at the
- * target before. Then apply_all does that now, and find_next decides.
+ *   it is a file or a directory                    open_base                      4
+ *   lmc apply left it whole                        check_finished                 4
+ *   an archive is intact                           read_archive_index             3
+ *   it has the fingerprint that the header names   find_next; fold: check_links   4
+ *   bases form no loop                             walk_down; fold: find_tip      4
+ *   files are still those that were identified     read_opened, check_bases       1
+ *   compress: its chain does not need the source   check_source                   1
+ *   verify: the base is there                      report_unplaced                4, or 3 of damage
+ *   rebase: the new base does not need the file    prepare_onto                   4
+ *   series: it is in the series                    check_chain_of                 4
+ *   salvage: none was given                        conclude                       4
+ *   apply: deltas follow one another               check_order                    4
+ *   apply: the target is a base of one of them     find_next                      4
+ *   apply: the same paths, kinds, sizes            check_layout                   4
+ *   apply: the bytes of each block                 rewrite_target                 4
+ *   apply: the target stays what it is             apply_all                      4
  */
 #ifndef LMC_CLI_BASE_H
 #define LMC_CLI_BASE_H
@@ -62,12 +46,11 @@
 #include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
 #include "archive.h"
-#include "opened.h"
-#include "replica.h"
+#include "source.h"
+#include "stand_in.h"
 
 struct bases;
 struct common;
-struct source;
 
 /* Key of the metadata: the name of the base without its directory, for messages. */
 #define BASE_KEY "lmc.base"
@@ -76,7 +59,8 @@ struct base_file {
     char *path, *full; /* in the snapshot; to open it */
     struct stat st;    /* when it was identified */
     lmc_file file;
-    lmc_tensor *tensors;
+    lmc_tensor *tensors;         /* those of the file, identified; or */
+    struct container *container; /* of what is only read; NULL: it holds none */
 };
 
 enum base_state { BASE_NAMED, BASE_OPEN, BASE_IDENTIFIED, BASE_READY };
@@ -87,15 +71,14 @@ struct base {
     struct base *next_found;
     struct bases *all;
     enum base_state state;
-    int is_archive;   /* when open: a snapshot, else files */
-    int is_known;     /* to be a snapshot, by a look from outside */
-    int is_directory; /* and if snapshots lie in it, a place to look */
-    int is_place;
-    int is_used;          /* something is coded against it */
-    int is_visited;       /* its own base is being looked for */
-    int is_target;        /* of lmc apply, which knows what to do with a half */
-    int is_damaged;       /* a snapshot: it cannot be read */
-    int is_subject;       /* what the user asks about: no copy may stand in for it */
+    int is_archive; /* when open: a snapshot, else files */
+    int is_known;   /* to be a snapshot, by a look from outside: then its fingerprint is that */
+    int is_place;   /* a directory in which snapshots lie */
+    int is_used;    /* something is coded against it */
+    int is_visited; /* its own base is being looked for */
+    int is_target;  /* of lmc apply, which knows what to do with a half */
+    int is_damaged; /* a snapshot: it cannot be read */
+    int is_subject; /* what the user asks about: no copy may stand in for it */
     struct base *instead; /* of a damaged one: what is read (stand_in.h); NULL: there is none */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
@@ -121,15 +104,16 @@ int identify_base(struct base *b, const struct common *o);
 /* is_strict: a file must be what its name says, otherwise it is plain bytes. */
 int identify_base_as(struct base *b, int is_strict, const struct common *o);
 
-/* The base itself, then its views; NULL: no more. */
-struct base *next_view(const struct base *b, const struct base *view);
-
 /* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
  * of foreign-bases.md, and for what was looked at before the second, too. */
 struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
 #define SHORT_FINGERPRINT 8
+
+/* " (named 'NAME' when this delta was made)"; made_with: NULL: "". */
+#define MADE_WITH_TEXT 300
+const char *format_made_with(char text[MADE_WITH_TEXT], const char *made_with);
 
 /* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
  * made_with: what it was called when the delta was made, or NULL. */
@@ -156,6 +140,9 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 /* Sees to it that the base can be read; of a delta, finds its own base among the arguments. */
 int prepare_base(struct base *b, const struct common *o);
 
+/* Its fingerprint and, if it is known, what it was called when the delta was made. To be freed. */
+char *describe_base(const uint8_t *wanted, const char *made_with);
+
 /* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
 char *name_base(const struct base *b);
 
@@ -173,12 +160,22 @@ struct base *add_base(struct bases *bases, const char *name);
 int check_bases(const struct common *o);
 
 void free_bases(struct bases *bases);
+void close_base(struct base *b);
+
+/* Opens what is at path: a snapshot, or files that have tensors (a->plain is not NULL then), or a
+ * directory of them, which are those of p. Nothing is read of these but headers. To be closed in
+ * any case, by close_archive() and close_base(). */
+int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
+                          const struct common *o);
+
+/* What the file holds, as far as its format tells. */
+const struct container *container_of(const struct base_file *f);
+
+/* Refuses an output (NULL: there is none) in the place of one of the files. */
+int protect_plain(const struct base *p, const char *output);
 
 /* Adds a directory where bases are looked for. It must outlive the bases. */
 void add_search(struct bases *bases, const char *directory);
-
-/* What free_bases() frees of them. */
-void free_search(struct bases *bases);
 
 /* Prints where the links of a delta's chain are, from its base down, as far as that can be told
  * without reading them; "missing" for the first that is nowhere. */

@@ -10,19 +10,19 @@
 #include <stdint.h>
 
 #include "../../lmc.h"
+#include "places.h"
 #include "../sys/tree.h"
 
 /* The arguments of --base, see base.h. */
 struct bases {
     struct base *list;
     size_t n;
-    struct base *found;   /* by their fingerprint, in the places below; a list */
-    struct places *given; /* the arguments that are snapshots; NULL: not looked at yet */
+    struct base *found;   /* by their fingerprint, where bases are looked for; a list */
+    struct places places; /* snapshots among the arguments and there */
     size_t n_given;       /* arguments that were looked at for that */
-    size_t *others;       /* the numbers of those that are none */
+    size_t *others;       /* the numbers of those that are no snapshots */
     size_t n_others;
-    struct places *places; /* where bases are looked for; NULL: nowhere yet */
-    const char **search;   /* --search: directories of snapshots */
+    const char **search; /* --search: directories of snapshots */
     size_t n_search;
     int is_closed;  /* --no-search: nothing but the arguments is looked at */
     int is_off;     /* --no-base: what lacks its base is checked without */

@@ -11,7 +11,6 @@
 #include "../format/print.h"
 #include "archive.h"
 #include "common.h"
-#include "depths.h"
 #include "places.h"
 #include "stand_in.h"
 #include "../sys/attributes.h"
@@ -19,150 +18,78 @@
 #include "../sys/names.h"
 #include "../sys/report.h"
 
-/* -- where the arguments are -- */
+/* -- where the base may be -- */
 
 /* Knows the fingerprint of each argument that is an intact snapshot, without opening it for good.
  * The others are listed: a long chain, all of which is given, looks for each link among few. */
-static void look_at_given(const struct common *o)
+static void look_at_given(struct bases *all)
 {
-    struct bases *all = o->bases;
-    if (!all->given) {
-        all->given = (struct places *)resize(NULL, 1, sizeof *all->given);
-        memset(all->given, 0, sizeof *all->given);
-    }
     for (; all->n_given < all->n; all->n_given++) {
         struct base *b = &all->list[all->n_given];
-        struct stat st;
-        b->is_directory = stat(b->name, &st) == 0 && S_ISDIR(st.st_mode);
-        b->is_place = b->is_directory && contains_snapshots(b->name);
-        b->is_known = !b->is_directory && add_place(all->given, b->name, all->n_given) == 0;
-        if (b->is_known) continue;
+        const struct place_entry *e;
+        b->is_place = contains_snapshots(b->name, 0);
+        e = add_given_place(&all->places, b->name, all->n_given);
+        b->is_known = e != NULL;
+        if (e) memcpy(b->fingerprint, e->fingerprint, sizeof b->fingerprint);
+        if (e) continue;
         all->others = (size_t *)resize(all->others, all->n_others + 1, sizeof *all->others);
         all->others[all->n_others++] = all->n_given;
     }
 }
 
-/* Whether b is the base that is wanted; *code. A delta whose own base is being looked for is kept
- * for later. */
-static int is_wanted(struct base *b, const struct archive *delta, struct base **visited,
-                     const struct common *o, int *code)
+/* Directories among the arguments where snapshots lie, or --search. */
+static int has_places_given(const struct bases *all)
 {
-    *code = identify_base_as(b, 0, o);
-    if (*code != CODE_OK || memcmp(b->fingerprint, delta->wanted, LMC_FINGERPRINT_SIZE) != 0)
-        return 0;
-    if (!b->is_visited) return 1;
-    *visited = b;
-    return 0;
+    for (size_t i = 0; i < all->n_others; i++)
+        if (all->list[all->others[i]].is_place) return 1;
+    return all->n_search != 0;
 }
 
-static void make_places(struct bases *all)
+/* Those, and the directory in which what is called so lies; NULL: in none. */
+static void look_at_places(struct bases *all, const char *name)
 {
-    if (all->places) return;
-    all->places = (struct places *)resize(NULL, 1, sizeof *all->places);
-    memset(all->places, 0, sizeof *all->places);
-}
-
-/* The directory of a damaged snapshot becomes a place to look: another copy may need what lies
- * beside this one. */
-static void look_beside(struct bases *all, const struct base *b)
-{
-    char *beside = directory_of(b->name);
-    make_places(all);
-    if (!all->is_closed) add_places(all->places, beside);
+    char *beside = name && !all->is_closed ? directory_of(name) : NULL;
+    for (size_t i = 0; i < all->n_search; i++) add_places(&all->places, all->search[i]);
+    for (size_t i = 0; i < all->n_others; i++)
+        if (all->list[all->others[i]].is_place)
+            add_places(&all->places, all->list[all->others[i]].name);
+    if (beside) add_places(&all->places, beside);
     free(beside);
 }
 
-/* Snapshots among the arguments: whole ones, or deltas. */
-static struct base *find_given(struct archive *delta, int is_whole, struct base **visited,
-                               const struct common *o, int *damaged)
+/* The delta's name, if it is a path that leads to the delta's own file, beside which its base may
+ * lie; else NULL. */
+static const char *path_of_delta(const struct archive *delta)
 {
-    size_t n;
-    const struct place_entry *e = find_places(o->bases->given, delta->wanted, &n);
-    for (size_t i = 0; i < n; i++) {
-        struct base *b = &o->bases->list[e[i].number];
-        int result = CODE_OK;
-        if (e[i].is_delta == is_whole || b->is_damaged) continue;
-        if (is_wanted(b, delta, visited, o, &result)) return b;
-        b->is_damaged = result != CODE_OK; /* that was said; another copy may do */
-        if (b->is_damaged) look_beside(o->bases, b);
-        *damaged = worse(*damaged, result);
-    }
-    return NULL;
+    struct stat st;
+    return delta->fd >= 0 && stat(delta->name, &st) == 0 && same_file(&st, &delta->st) ? delta->name
+                                                                                       : NULL;
 }
-
-/* Arguments that are files or directories; then snapshots that could not be told from outside,
- * which are damaged. */
-static struct base *find_given_files(struct archive *delta, int is_archive, struct base **visited,
-                                     const struct common *o, int *code)
-{
-    for (size_t i = 0; i < o->bases->n_others && *code == CODE_OK; i++) {
-        struct base *b = &o->bases->list[o->bases->others[i]], *view;
-        *code = open_base(b, o);
-        if (*code != CODE_OK || b->is_archive != is_archive) continue;
-        view = is_archive ? NULL : find_view(b, delta, o, code);
-        if (view || *code != CODE_OK) return view;
-        if (is_wanted(b, delta, visited, o, code)) return b;
-    }
-    return NULL;
-}
-
-/* -- what was not given -- */
 
 static struct base *add_found(struct bases *all, const char *path)
 {
-    struct base *b = (struct base *)resize(NULL, 1, sizeof *b);
+    struct base *b = all->found;
+    while (b && strcmp(b->name, path) != 0) b = b->next_found;
+    if (b) return b;
+    b = (struct base *)resize(NULL, 1, sizeof *b);
     memset(b, 0, sizeof *b);
     b->name = b->own_name = copy_string(path, strlen(path));
     b->all = all;
     b->next_found = all->found;
-    all->found = b;
-    return b;
+    return all->found = b;
 }
 
-/* Places are listed once, so each of their snapshots has one entry. */
-static struct base *base_at(struct bases *all, struct place_entry *e)
-{
-    if (!e->base) e->base = add_found(all, e->path);
-    return e->base;
-}
+/* -- candidates -- */
 
-static struct base *find_or_add_found(struct bases *all, const char *path)
-{
-    struct base *b = all->found;
-    while (b && strcmp(b->name, path) != 0) b = b->next_found;
-    return b ? b : add_found(all, path);
-}
+/* Snapshots, by what they cost. One that was not given is taken only if its chain is there, the
+ * shortest first: so no loop comes of snapshots that nobody has named. The last ones need something
+ * else, which is raw perhaps. */
+enum rank { GIVEN_WHOLE = 1, PLACED = 2, GIVEN_DELTA = 4, LOOSE = 8, ANY_RANK = 15 };
 
-/* The path leads to the delta's own file. */
-static int is_delta(const char *path, const struct archive *delta)
+static enum rank rank_of(const struct place_entry *e)
 {
-    struct stat st;
-    return delta->fd >= 0 && stat(path, &st) == 0 && same_file(&st, &delta->st);
-}
-
-/* The directory of the delta, where its base may lie, too; NULL: it has none. To be freed. */
-static char *directory_of_delta(const struct archive *delta)
-{
-    return is_delta(delta->name, delta) ? directory_of(delta->name) : NULL;
-}
-
-/* Those of --search, and directories of snapshots among the arguments. */
-static void add_all_places(struct bases *all)
-{
-    for (size_t i = 0; i < all->n_search; i++) add_places(all->places, all->search[i]);
-    for (size_t i = 0; i < all->n_others; i++)
-        if (all->list[all->others[i]].is_place)
-            add_places(all->places, all->list[all->others[i]].name);
-}
-
-static void look_at_places(const struct archive *delta, const struct common *o)
-{
-    struct bases *all = o->bases;
-    char *beside = directory_of_delta(delta);
-    make_places(all);
-    add_all_places(all);
-    if (beside && !all->is_closed) add_places(all->places, beside);
-    free(beside);
+    if (e->is_given) return e->is_delta ? GIVEN_DELTA : GIVEN_WHOLE;
+    return e->depth < DEPTH_LOOSE ? PLACED : LOOSE;
 }
 
 /* A delta in which nothing has changed: whoever gives it its base has the same for others. */
@@ -171,82 +98,85 @@ static int needs_its_like(const struct place_entry *e)
     return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
-/* A snapshot in one of the places whose chain is there, the shortest first: so no loop comes of
- * snapshots that nobody has named. Or, if is_loose, one that needs something else, which is raw
- * perhaps. Never one in which nothing has changed. A damaged one was reported, and others are
- * tried. */
-static struct base *find_in_places(struct archive *delta, int is_loose, const struct common *o,
-                                   int *damaged)
+/* Of the snapshots with that fingerprint, those of the ranks, but what needs its like, unless one
+ * was given to be the base; to be freed. They are collected first: opening one may add places, and
+ * the list moves. */
+static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
+                                       unsigned ranks, size_t *n_found)
 {
     size_t n;
-    struct place_entry *e;
-    struct base *visited = NULL;
-    look_at_places(delta, o);
-    e = find_places(o->bases->places, delta->wanted, &n);
-    for (size_t i = 0; i < n; i++) {
-        struct base *b;
-        int result;
-        if ((e[i].depth >= DEPTH_LOOSE) != is_loose || needs_its_like(&e[i])) continue;
-        b = base_at(o->bases, &e[i]);
-        if (b->is_damaged) continue; /* which was said */
-        if (is_wanted(b, delta, &visited, o, &result)) return b;
-        b->is_damaged = result != CODE_OK;
-        *damaged = worse(*damaged, result);
+    struct place_entry *e = find_places(&all->places, fingerprint, &n);
+    struct base **found = (struct base **)resize(NULL, n + 1, sizeof *found);
+    *n_found = 0;
+    for (; n-- > 0; e++) {
+        if (!(ranks & (unsigned)rank_of(e))) continue;
+        if (needs_its_like(e) && (!e->is_given || ranks == ANY_RANK)) continue;
+        if (!e->is_given && !e->base) e->base = add_found(all, e->path);
+        found[(*n_found)++] = e->is_given ? &all->list[e->number] : e->base;
     }
-    return NULL;
+    return found;
 }
 
-/* What a snapshot was made from, by its name, if that still lies beside it. */
-static struct base *find_source_of(struct base *b, const struct common *o)
+/* The search for the base of a delta. */
+struct hunt {
+    struct archive *delta;
+    const struct common *o;
+    struct base *visited; /* the wanted one, but its own base is being looked for: kept for later */
+    int damaged;          /* what was reported of snapshots that cannot be read; others may do */
+    int code;             /* then nothing more is looked at */
+};
+
+static int is_wanted(struct hunt *h, struct base *b, int *code)
 {
-    struct base *c = NULL;
-    struct stat st;
-    char *path;
-    if (!has_suffix(b->name)) return NULL;
-    path = copy_string(b->name, strlen(b->name) - strlen(SUFFIX));
-    if (stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
-        c = find_or_add_found(b->all, path);
-    free(path);
-    return c && can_stand_in(c, b, o) ? c : NULL;
+    *code = identify_base_as(b, 0, h->o);
+    if (*code != CODE_OK || memcmp(b->fingerprint, h->delta->wanted, LMC_FINGERPRINT_SIZE) != 0)
+        return 0;
+    if (!b->is_visited) return 1;
+    h->visited = b;
+    return 0;
 }
 
-/* Of the snapshots with b's fingerprint, those that a delta may be read with in its place; to be
- * freed. They are collected first: who prepares one may add places, and the list moves. */
-static struct base **list_copies(const struct base *b, size_t *n_copies)
+/* Where a damaged snapshot lies becomes a place to look: another copy may need what lies there. */
+static struct base *find_snapshot(struct hunt *h, enum rank rank)
 {
-    struct bases *all = b->all;
-    struct base **copies = NULL;
-    *n_copies = 0;
-    for (unsigned k = 0; k < 2; k++) {
-        size_t n;
-        struct place_entry *e = find_places(k ? all->places : all->given, b->fingerprint, &n);
-        copies = (struct base **)resize((void *)copies, *n_copies + n + 1, sizeof *copies);
-        for (size_t i = 0; i < n; i++)
-            if (!needs_its_like(&e[i]))
-                copies[(*n_copies)++] = k ? base_at(all, &e[i]) : &all->list[e[i].number];
-    }
-    return copies;
-}
-
-struct base *find_instead(struct base *b)
-{
-    const struct common *o = b->archive.o;
-    struct bases *all = b->all;
-    const int code = all->code;
-    struct base **copies, *found = NULL;
+    struct bases *all = h->o->bases;
+    struct base **list, *found = NULL;
     size_t n;
-    look_at_given(o);
-    look_beside(all, b);
-    add_all_places(all);
-    copies = list_copies(b, &n);
-    for (size_t i = 0; i < n && !found; i++)
-        if (can_stand_in(copies[i], b, o)) found = copies[i];
-    free((void *)copies);
-    for (size_t i = 0; i < all->n && !found; i++) /* files */
-        if (!all->list[i].is_known && !all->list[i].is_place && can_stand_in(&all->list[i], b, o))
-            found = &all->list[i];
-    if (!found && !all->is_closed) found = find_source_of(b, o);
-    all->code = code; /* of a copy that is no use, too, all was said */
+    if (h->code != CODE_OK) return NULL;
+    if (rank == PLACED || rank == LOOSE) look_at_places(all, path_of_delta(h->delta));
+    list = list_snapshots_of(all, h->delta->wanted, rank, &n);
+    for (size_t i = 0; i < n && !found; i++) {
+        struct base *b = list[i];
+        int code = CODE_OK;
+        if (b->is_damaged) continue;
+        if (is_wanted(h, b, &code)) found = b;
+        b->is_damaged = code != CODE_OK; /* that was said */
+        if (b->is_damaged && !b->own_name) look_at_places(all, b->name);
+        h->damaged = worse(h->damaged, code);
+    }
+    free((void *)list);
+    return found;
+}
+
+/* A file or a directory, by one of its views, or, if it is one, a damaged snapshot. */
+static struct base *try_files(struct hunt *h, struct base *b)
+{
+    struct base *view = NULL;
+    if (!b->is_archive) view = find_view(b, h->delta, h->o, &h->code);
+    return view || h->code != CODE_OK ? view : is_wanted(h, b, &h->code) ? b : NULL;
+}
+
+/* Arguments that are files or directories; or snapshots that could not be told from outside, which
+ * are damaged. */
+static struct base *find_given_files(struct hunt *h, int is_archive)
+{
+    struct bases *all = h->o->bases;
+    struct base *found = NULL;
+    for (size_t i = 0; i < all->n_others && h->code == CODE_OK && !found; i++) {
+        struct base *b = &all->list[all->others[i]];
+        h->code = open_base(b, h->o);
+        if (h->code == CODE_OK && b->is_archive == is_archive) found = try_files(h, b);
+    }
     return found;
 }
 
@@ -254,7 +184,8 @@ struct base *find_instead(struct base *b)
  * snapshot: those are known. NULL: it is not; to be freed. */
 static char *find_name_beside(struct archive *delta)
 {
-    char *beside = directory_of_delta(delta), *name = NULL, *path = NULL;
+    const char *const own = path_of_delta(delta);
+    char *beside = own ? directory_of(own) : NULL, *name = NULL, *path = NULL;
     struct stat st;
     if (beside && (delta->reader || try_archive_index(delta, NULL) == LMC_OK))
         name = copy_metadata(delta, BASE_KEY);
@@ -272,80 +203,96 @@ static char *find_name_beside(struct archive *delta)
     return path;
 }
 
-static struct base *find_by_name(struct archive *delta, const struct common *o, int *code)
+static struct base *find_by_name(struct hunt *h)
 {
-    char *path = find_name_beside(delta);
-    struct base *b = NULL, *visited = NULL, *view = NULL;
-    if (path) {
-        b = find_or_add_found(o->bases, path);
-        if (b->state < BASE_IDENTIFIED && o->verbosity > 1)
-            say(path, "is read to see whether it is the base of %.300s", delta->name);
-        *code = open_base(b, o);
-        if (*code == CODE_OK && !b->is_archive) view = find_view(b, delta, o, code);
-        if (*code == CODE_OK && !view) view = is_wanted(b, delta, &visited, o, code) ? b : NULL;
-    }
+    char *path = h->code == CODE_OK ? find_name_beside(h->delta) : NULL;
+    struct base *b = path ? add_found(h->o->bases, path) : NULL, *found = NULL;
+    if (b && b->state < BASE_IDENTIFIED && h->o->verbosity > 1)
+        say(path, "is read to see whether it is the base of %.300s", h->delta->name);
+    if (b) h->code = open_base(b, h->o);
+    if (b && h->code == CODE_OK) found = try_files(h, b);
     free(path);
-    return view;
+    return found;
 }
 
-/* Directories among the arguments where snapshots lie, or --search. */
-static int has_places_given(const struct common *o)
+/* In this order. */
+static struct base *look_for_base(struct hunt *h)
 {
-    for (size_t i = 0; i < o->bases->n_others; i++)
-        if (o->bases->list[o->bases->others[i]].is_place) return 1;
-    return o->bases->n_search != 0;
-}
-
-static struct base *look_for_base(struct archive *delta, const struct common *o, int *code)
-{
-    struct base *visited = NULL, *b;
-    int damaged = CODE_OK;
-    look_at_given(o);
-    b = find_given(delta, 1, &visited, o, &damaged);
-    if (!b && has_places_given(o)) b = find_in_places(delta, 0, o, &damaged);
-    if (!b && *code == CODE_OK) b = find_given_files(delta, 0, &visited, o, code);
-    if (!b && *code == CODE_OK) b = find_given(delta, 0, &visited, o, &damaged);
-    if (!b && *code == CODE_OK) b = find_given_files(delta, 1, &visited, o, code);
-    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_in_places(delta, 0, o, &damaged);
-    if (!b && *code == CODE_OK && !o->bases->is_closed) b = find_by_name(delta, o, code);
-    if (!b && *code == CODE_OK && !visited && (!o->bases->is_closed || has_places_given(o)))
-        b = find_in_places(delta, 1, o, &damaged);
-    if (!b && *code == CODE_OK) *code = damaged;
-    if (visited && memcmp(visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE) == 0)
-        visited = NULL; /* nothing has changed in it: its base is missing, and is no loop */
-    return b || *code != CODE_OK ? b : visited;
+    struct bases *all = h->o->bases;
+    const int is_open = !all->is_closed;
+    struct base *b;
+    look_at_given(all);
+    b = find_snapshot(h, GIVEN_WHOLE);
+    if (!b && has_places_given(all)) b = find_snapshot(h, PLACED);
+    if (!b) b = find_given_files(h, 0);
+    if (!b) b = find_snapshot(h, GIVEN_DELTA);
+    if (!b) b = find_given_files(h, 1);
+    if (!b && is_open) b = find_snapshot(h, PLACED);
+    if (!b && is_open) b = find_by_name(h);
+    if (!b && !h->visited && (is_open || has_places_given(all))) b = find_snapshot(h, LOOSE);
+    return b;
 }
 
 struct base *find_base(struct archive *delta, const struct common *o, int *code)
 {
-    struct base *b;
-    *code = CODE_OK;
-    b = look_for_base(delta, o, code);
-    if (b) b->is_used = 1;
-    if (b && *code == CODE_OK && o->verbosity >= 2 && !o->bases->is_quiet)
-        say(delta->name, "its base is %.300s", b->name);
-    for (size_t i = 0; b && !b->is_archive && i < o->bases->n_others; i++) /* whose view it is */
-        if (o->bases->list[o->bases->others[i]].name == b->name)
-            o->bases->list[o->bases->others[i]].is_used = 1;
-    for (struct base *f = o->bases->found; b && !b->is_archive && f; f = f->next_found)
-        if (f->name == b->name) f->is_used = 1;
-    return *code == CODE_OK ? b : NULL;
+    struct hunt h = {delta, o, NULL, CODE_OK, CODE_OK};
+    struct base *b = look_for_base(&h);
+    *code = b || h.code != CODE_OK ? h.code : h.damaged;
+    if (!b && h.visited && memcmp(h.visited->archive.wanted, delta->wanted, LMC_FINGERPRINT_SIZE))
+        b = h.visited; /* else nothing has changed in it: its base is missing, and is no loop */
+    if (!b || *code != CODE_OK) return NULL;
+    b->is_used = 1;
+    if (o->verbosity >= 2 && !o->bases->is_quiet) say(delta->name, "its base is %.300s", b->name);
+    return b;
+}
+
+/* -- in place of a damaged one -- */
+
+/* What a snapshot was made from, by its name, if that still lies beside it. */
+static struct base *find_source_of(struct base *b, const struct common *o)
+{
+    struct base *c = NULL;
+    struct stat st;
+    char *path;
+    if (!has_suffix(b->name)) return NULL;
+    path = copy_string(b->name, strlen(b->name) - strlen(SUFFIX));
+    if (stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
+        c = add_found(b->all, path);
+    free(path);
+    return c && can_stand_in(c, b, o) ? c : NULL;
+}
+
+struct base *find_instead(struct base *b)
+{
+    const struct common *o = b->archive.o;
+    struct bases *all = b->all;
+    const int code = all->code;
+    struct base **copies, *found = NULL;
+    size_t n;
+    look_at_given(all);
+    look_at_places(all, b->name);
+    copies = list_snapshots_of(all, b->fingerprint, ANY_RANK, &n);
+    for (size_t i = 0; i < n && !found; i++)
+        if (can_stand_in(copies[i], b, o)) found = copies[i];
+    free((void *)copies);
+    for (size_t i = 0; i < all->n && !found; i++) /* files */
+        if (!all->list[i].is_known && !all->list[i].is_place && can_stand_in(&all->list[i], b, o))
+            found = &all->list[i];
+    if (!found && !all->is_closed) found = find_source_of(b, o);
+    all->code = code; /* of a copy that is no use, too, all was said */
+    return found;
 }
 
 /* -- telling -- */
 
 /* The snapshot with that fingerprint and the shortest chain, as far as can be seen from outside. */
-static const struct place_entry *locate(const uint8_t *wanted, const struct common *o)
+static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 {
-    struct places *const all[] = {o->bases->given, o->bases->places};
-    const struct place_entry *best = NULL;
-    for (size_t k = 0; k < 2; k++) {
-        size_t n;
-        const struct place_entry *e = find_places(all[k], wanted, &n);
-        for (; n > 0; n--, e++)
-            if (!needs_its_like(e) && (!best || e->depth < best->depth)) best = e;
-    }
-    return best;
+    size_t n;
+    const struct place_entry *e = find_places(p, wanted, &n);
+    for (; n > 0; n--, e++)
+        if (!needs_its_like(e)) return e;
+    return NULL;
 }
 
 /* The end of a chain that is no snapshot: what it was called may lie there as it is. last: the
@@ -379,23 +326,23 @@ void print_chain(struct archive *delta, const struct common *o)
     int needs_more = 1;
     size_t n = 0;
     memcpy(wanted, delta->wanted, sizeof wanted);
-    look_at_given(o);
-    look_at_places(delta, o);
+    look_at_given(o->bases);
+    look_at_places(o->bases, path_of_delta(delta));
     printf("  chain    ");
     while (needs_more) {
-        const struct place_entry *e = locate(wanted, o);
+        const struct place_entry *e = locate(wanted, &o->bases->places);
         char *directory;
         if (n++ < MOST && e) {
             printf("%s", n > 1 ? " <- " : "");
             print_name(e->path);
         }
-        if (!e || n > o->bases->given->n + o->bases->places->n) break; /* or they go round */
+        if (!e || n > o->bases->places.n) break; /* or they go round */
         needs_more = e->is_delta;
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
         last = copy_string(e->path, strlen(e->path));
         directory = directory_of(e->path); /* where the next one may be: e is not valid then */
-        add_places(o->bases->places, directory);
+        add_places(&o->bases->places, directory);
         free(directory);
     }
     if (n > MOST) printf(" <- ... %llu in all", (unsigned long long)(n - (size_t)needs_more));
@@ -436,7 +383,7 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
     if (p->n_directories == 0) return used;
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
-        if (is_same_file(e->path, name)) continue;
+        if (e->is_given || is_same_file(e->path, name)) continue;
         if (n++ == 0 || (made_with && is_called(e->path, made_with))) shown = e;
     }
     if (shown && n > 1 && !(made_with && is_called(shown->path, made_with))) shown = NULL;
@@ -455,20 +402,28 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
            (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path, fingerprint);
 }
 
-/* Arguments and places that need a base, too, which is nowhere: all is said at once. */
-static void say_others_missing(const uint8_t *wanted, const struct common *o)
+/* Arguments that need a base, too, which is nowhere: all is said at once. */
+static void say_others_missing(const uint8_t *wanted, struct places *p)
 {
-    const struct bases *all = o->bases;
     char missing[2 * SHORT_FINGERPRINT + 1];
-    for (size_t i = 0; all->given && i < all->given->n; i++) {
-        const struct place_entry *e = &all->given->list[i];
-        size_t n = 0, m = 0;
-        if (!e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0) continue;
-        (void)find_places(all->given, e->wanted, &n);
-        if (all->places) (void)find_places(all->places, e->wanted, &m);
+    size_t n;
+    (void)find_places(p, wanted, &n); /* which sorts them */
+    for (size_t i = 0; i < p->n; i++) {
+        const struct place_entry *e = &p->list[i];
+        if (!e->is_given || !e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0 ||
+            find_places(p, e->wanted, &n))
+            continue;
         format_hex(missing, e->wanted, SHORT_FINGERPRINT);
-        if (n + m == 0) say(e->path, "needs the base %s, which is missing, too", missing);
+        say(e->path, "needs the base %s, which is missing, too", missing);
     }
+}
+
+const char *format_made_with(char text[MADE_WITH_TEXT], const char *made_with)
+{
+    *text = 0;
+    if (made_with)
+        snprintf(text, MADE_WITH_TEXT, " (named '%.200s' when this delta was made)", made_with);
+    return text;
 }
 
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
@@ -476,31 +431,31 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
 {
     enum { MOST = 3 }; /* so that all fits into a message */
     char text[2 * SHORT_FINGERPRINT + 1], given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
+    char named[MADE_WITH_TEXT];
     size_t size = 0, n_given = 0;
     int code;
     format_hex(text, wanted, SHORT_FINGERPRINT);
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
-        const struct place_entry *e = find_place_numbered(o->bases->given, i);
-        const uint8_t *fingerprint = e ? e->fingerprint : b->fingerprint;
-        if ((b->state < BASE_IDENTIFIED && !e) ||
-            memcmp(fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
+        if ((b->state < BASE_IDENTIFIED && !b->is_known) ||
+            memcmp(b->fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
             continue;
         if (n_given++ >= MOST) continue;
-        format_hex(given, fingerprint, SHORT_FINGERPRINT);
+        format_hex(given, b->fingerprint, SHORT_FINGERPRINT);
         size += (size_t)snprintf(list + size, sizeof list - size, "%s%.100s is %s",
                                  size ? ", " : "; given: ", b->name, given);
     }
     if (n_given > MOST)
         size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
                                  (unsigned long long)(n_given - MOST));
-    if (o->bases->places)
-        size = list_places(list, sizeof list, size, o->bases->places, name, made_with);
-    code = fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s; name it with --base PATH%s", text,
-                made_with ? " (named '" : "", made_with ? made_with : "",
-                made_with ? "' when this delta was made)" : "", list,
-                o->bases->is_closed ? "" : " or --search DIR");
-    say_others_missing(wanted, o);
+    size = list_places(list, sizeof list, size, &o->bases->places, name, made_with);
+    code = fail(CODE_BASE, name, "needs the base %s%s%s%s; name it with --base PATH%s", text,
+                format_made_with(named, made_with),
+                made_with && !has_suffix(made_with) ? ": no " SUFFIX
+                                                      " file, but a file or directory itself"
+                                                    : "",
+                list, o->bases->is_closed ? "" : " or --search DIR");
+    say_others_missing(wanted, &o->bases->places);
     return code;
 }
 
@@ -512,7 +467,7 @@ void say_unused_bases(int all_must_be, const struct common *o)
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         n_used += b->is_used != 0;
-        if (b->is_used || contains_snapshots(b->name)) continue; /* a place to look */
+        if (b->is_used || contains_snapshots(b->name, 0)) continue; /* a place to look */
         if (n_unused++ < 4 && size < sizeof list)
             size += (size_t)snprintf(list + size, sizeof list - size, "%s%.150s",
                                      n_unused > 1 ? ", " : "", b->name);
@@ -530,14 +485,4 @@ void add_search(struct bases *bases, const char *directory)
     bases->search =
         (const char **)resize((void *)bases->search, bases->n_search + 1, sizeof *bases->search);
     bases->search[bases->n_search++] = directory;
-}
-
-void free_search(struct bases *bases)
-{
-    if (bases->given) free_places(bases->given);
-    if (bases->places) free_places(bases->places);
-    free(bases->given);
-    free(bases->places);
-    free((void *)bases->search);
-    free(bases->others);
 }

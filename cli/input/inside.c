@@ -6,9 +6,9 @@
 #include <string.h>
 
 #include "../../lmc.h"
-#include "../format/dcp.h"
-#include "../format/pickle.h"
-#include "../format/view.h"
+#include "../../formats/dcp.h"
+#include "../../formats/pickle.h"
+#include "../../formats/view.h"
 #include "archive.h"
 #include "common.h"
 #include "../sys/memory.h"
@@ -59,24 +59,12 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path, uin
     return result == CONTAINER_OK;
 }
 
-/* What the views take, roughly. */
-static uint64_t weigh_views(const struct container *c)
-{
-    uint64_t weight = 0;
-    for (size_t i = 0; i < c->n_views; i++)
-        weight +=
-            sizeof *c->views + strlen(c->views[i].name) + 2 * sizeof(uint64_t) * c->views[i].rank;
-    return weight;
-}
-
-/* Whether the files looked into have said as much as all of them may: a snapshot has a few bytes
- * for one that is another again. A delta is small, and its base is not; what is not compressed has
+/* Whether the files looked into have said as much as all of them may; what is not compressed has
  * all its bytes. */
 static int has_said_all(struct archive *a)
 {
-    const uint64_t size = archive_size(a), unit = (uint64_t)1 << 20;
     if (a->is_delta || a->plain ||
-        (a->n_read_inside <= 256 * unit + 64 * size && a->n_found_inside <= 32 * unit + 8 * size))
+        !container_has_said_all(a->n_read_inside, a->n_found_inside, archive_size(a)))
         return 0;
     if (!a->is_inside_cut)
         say(a->name, "its files of PyTorch say more than its size allows: what further ones say "
@@ -105,7 +93,7 @@ int look_inside(struct container *c, struct archive *a, size_t file)
         !container_wants_view(head, sizeof head, f->path) || has_said_all(a))
         return 0;
     is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path, v.weight);
-    result = container_parse_view(c, &v, base_name(f->path), is_known ? &d : NULL);
+    result = container_find_views(c, &v, f, is_known ? &d : NULL);
     if (is_known) dcp_free(&d);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
     if (a->o->verbosity >= 2 && !place.has_failed && (result != CONTAINER_OK || c->n_views == 0)) {
@@ -114,6 +102,6 @@ int look_inside(struct container *c, struct archive *a, size_t file)
             say(a->name, "%.300s is listed without what it says itself: %s",
                 *f->path ? f->path : "the file", why);
     }
-    if (result == CONTAINER_OK) a->n_found_inside += weigh_views(c);
+    if (result == CONTAINER_OK) a->n_found_inside += container_weigh_views(c);
     return result == CONTAINER_OK;
 }

@@ -2,77 +2,112 @@
 #include "places.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "archive.h"
-#include "depths.h"
 #include "walk.h"
-#include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/search.h"
 #include "../sys/tree.h"
 
-#define TRAILER_SIZE 40u            /* spec 3.2 */
-#define SECTION_HEADER_SIZE 20u     /* spec 4 */
-#define SNAPSHOT_FINGERPRINT_AT 64u /* spec 8.2: in the body of the INDX section */
+/* -- depths -- */
 
-static uint64_t get_u64(const uint8_t *bytes)
+static int compare_fingerprints(const void *a, const void *b)
 {
-    uint64_t value = 0;
-    for (unsigned i = 8; i-- > 0;) value = value << 8 | bytes[i];
-    return value;
+    return memcmp((*(struct link_of_chain *const *)a)->fingerprint,
+                  (*(struct link_of_chain *const *)b)->fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
-/* Nothing here is believed: it says where to look. */
-static int probe_descriptor(struct place_entry *e, int fd, uint64_t size)
+static int compare_wanted(const void *a, const void *b)
 {
-    uint8_t header[LMC_FILE_HEADER_SIZE], trailer[TRAILER_SIZE];
-    uint64_t index;
-    if (size < sizeof header + sizeof trailer || read_at(fd, 0, header, sizeof header) != 0 ||
-        parse_header(header, sizeof header, e->wanted, &e->is_delta) != 0 ||
-        read_at(fd, size - sizeof trailer, trailer, sizeof trailer) != 0 ||
-        memcmp(trailer + sizeof trailer - sizeof end_magic, end_magic, sizeof end_magic) != 0)
-        return -1;
-    index = get_u64(trailer);
-    if (index > size - SECTION_HEADER_SIZE - SNAPSHOT_FINGERPRINT_AT - LMC_FINGERPRINT_SIZE)
-        return -1;
-    return read_at(fd, index + SECTION_HEADER_SIZE + SNAPSHOT_FINGERPRINT_AT, e->fingerprint,
-                   LMC_FINGERPRINT_SIZE) == 0
-               ? 0
-               : -1;
+    return memcmp((*(struct link_of_chain *const *)a)->wanted,
+                  (*(struct link_of_chain *const *)b)->wanted, LMC_FINGERPRINT_SIZE);
 }
 
-int probe_snapshot(struct place_entry *e, const char *path)
+struct walk_up {
+    struct link_of_chain **by_wanted, **order; /* deltas; what has a depth */
+    size_t n_deltas, n_placed;
+};
+
+static void place(struct walk_up *w, struct link_of_chain *l, uint32_t depth)
 {
-    struct stat st;
-    int fd, result;
-    memset(e, 0, sizeof *e);
-    if (stat(path, &st) != 0 || !S_ISREG(st.st_mode)) return -1; /* before a FIFO is opened */
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    result = probe_descriptor(e, fd, (uint64_t)st.st_size);
-    close(fd);
-    return result;
+    l->depth = depth;
+    w->order[w->n_placed++] = l;
 }
 
-int add_place(struct places *p, const char *path, size_t number)
+/* Those that stand on what was placed, breadth first. */
+static void place_above(struct walk_up *w, size_t next)
+{
+    for (; next < w->n_placed; next++) {
+        const struct link_of_chain *below = w->order[next];
+        size_t low;
+        FIND_FIRST(low, w->n_deltas,
+                   memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) < 0);
+        for (; low < w->n_deltas && w->by_wanted[low]->depth == UINT32_MAX &&
+               memcmp(w->by_wanted[low]->wanted, below->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+             low++)
+            place(w, w->by_wanted[low], below->depth + 1);
+    }
+}
+
+static int is_unchanged(const struct link_of_chain *l)
+{
+    return l->wanted && memcmp(l->wanted, l->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+}
+
+void measure_depths(struct link_of_chain *list, size_t n)
+{
+    struct link_of_chain **by_fingerprint =
+        (struct link_of_chain **)resize(NULL, 3 * n + 1, sizeof *by_fingerprint);
+    struct walk_up w = {by_fingerprint + n, by_fingerprint + 2 * n, 0, 0};
+    size_t n_bases = 0, n_whole;
+    for (size_t i = 0; i < n; i++) {
+        list[i].depth = UINT32_MAX;
+        if (!is_unchanged(&list[i])) by_fingerprint[n_bases++] = &list[i];
+        if (list[i].wanted) w.by_wanted[w.n_deltas++] = &list[i];
+        else place(&w, &list[i], 0);
+    }
+    if (n_bases)
+        qsort((void *)by_fingerprint, n_bases, sizeof *by_fingerprint, compare_fingerprints);
+    if (w.n_deltas) qsort((void *)w.by_wanted, w.n_deltas, sizeof *w.by_wanted, compare_wanted);
+    place_above(&w, 0);
+    n_whole = w.n_placed;
+    for (size_t i = 0; i < w.n_deltas; i++) {
+        const struct link_of_chain base = {w.by_wanted[i]->wanted, NULL, 0}, *key = &base;
+        if (w.by_wanted[i]->depth == UINT32_MAX &&
+            !bsearch(&key, (void *)by_fingerprint, n_bases, sizeof *by_fingerprint,
+                     compare_fingerprints))
+            place(&w, w.by_wanted[i], DEPTH_LOOSE);
+    }
+    place_above(&w, n_whole);
+    free((void *)by_fingerprint);
+}
+
+/* -- places -- */
+
+/* NULL: it is no snapshot. */
+static struct place_entry *add_place(struct places *p, const char *path, int is_given,
+                                     size_t number)
 {
     struct place_entry e;
-    if (probe_snapshot(&e, path) != 0) return -1;
+    memset(&e, 0, sizeof e);
+    if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
     p->list = (struct place_entry *)grow(p->list, p->n, &p->room, sizeof *p->list);
     e.path = copy_string(path, strlen(path));
+    e.is_given = is_given;
     e.number = number;
-    p->list[p->n++] = e;
+    p->list[p->n] = e;
     p->is_sorted = 0;
-    return 0;
+    return &p->list[p->n++];
 }
 
-static int compare_entry_names(const void *a, const void *b)
+const struct place_entry *add_given_place(struct places *p, const char *path, size_t number)
+{
+    return add_place(p, path, 1, number);
+}
+
+static int compare_listed_names(const void *a, const void *b)
 {
     return compare_names(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
@@ -87,7 +122,7 @@ static void list_snapshots(struct listing *l, const char *directory)
     while ((entry = next_entry(stream, &error)) != NULL)
         if (has_suffix(entry->d_name)) add_entry(l, entry->d_name, 0);
     closedir(stream);
-    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entry_names);
+    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_listed_names);
 }
 
 void add_places(struct places *p, const char *directory)
@@ -103,45 +138,23 @@ void add_places(struct places *p, const char *directory)
         char *path = strcmp(directory, ".") == 0
                          ? copy_string(l.entries[i].path, strlen(l.entries[i].path))
                          : join_path(directory, l.entries[i].path);
-        (void)add_place(p, path, p->n);
+        (void)add_place(p, path, 0, p->n);
         free(path);
     }
     free_listing(&l);
 }
 
-const struct place_entry *find_place_numbered(const struct places *p, size_t number)
-{
-    for (size_t i = 0; p && i < p->n; i++)
-        if (p->list[i].number == number) return &p->list[i];
-    return NULL;
-}
-
-/* Counts what is in the directory: snapshots, and what is not and counts. */
-static void count_entries(const char *directory, size_t *n_snapshots, size_t *n_others)
+int contains_snapshots(const char *directory, int is_all)
 {
     DIR *stream = opendir(directory);
     struct dirent *entry;
+    size_t n = 0, n_others = 0;
     int error = 0;
-    *n_snapshots = *n_others = 0;
-    if (!stream) return;
-    while ((entry = next_entry(stream, &error)) != NULL)
-        if (has_suffix(entry->d_name)) ++*n_snapshots;
-        else *n_others += entry->d_name[0] != '.' && strcmp(entry->d_name, "series.json") != 0;
-    closedir(stream);
-}
-
-int contains_snapshots(const char *directory)
-{
-    size_t n, others;
-    count_entries(directory, &n, &others);
-    return n != 0;
-}
-
-int contains_only_snapshots(const char *directory)
-{
-    size_t n, others;
-    count_entries(directory, &n, &others);
-    return n != 0 && others == 0;
+    while (stream && (entry = next_entry(stream, &error)) != NULL)
+        if (has_suffix(entry->d_name)) n++;
+        else n_others += entry->d_name[0] != '.' && strcmp(entry->d_name, "series.json") != 0;
+    if (stream) closedir(stream);
+    return n != 0 && (!is_all || n_others == 0);
 }
 
 static int compare_known_places(const void *a, const void *b)
@@ -150,6 +163,7 @@ static int compare_known_places(const void *a, const void *b)
     int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
     if (order) return order;
     if (x->depth != y->depth) return x->depth < y->depth ? -1 : 1;
+    if (x->is_given != y->is_given) return x->is_given ? -1 : 1;
     return x->number < y->number ? -1 : x->number > y->number;
 }
 

@@ -1,9 +1,9 @@
-/* places.h - where bases are looked for: directories of snapshots, known by their fingerprints
+/* places.h - snapshots that a base may be, known by their fingerprints before they are opened
  * SPDX-License-Identifier: MIT
  *
- * To find the base of a delta among thousands of snapshots, no more is read of each than header,
- * trailer and the head of the index: what they say is a hint. Who takes a snapshot for a base reads
- * and checks its index first.
+ * They are arguments, or lie in the directories where bases are looked for. To find a base among
+ * thousands, no more is read of each than header, trailer and the head of the index: what they say
+ * is a hint. Whoever takes a snapshot for a base reads and checks its index first.
  */
 #ifndef LMC_CLI_PLACES_H
 #define LMC_CLI_PLACES_H
@@ -21,12 +21,13 @@ struct place_entry {
     char *path;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE], wanted[LMC_FINGERPRINT_SIZE];
     int is_delta;
-    uint32_t depth;    /* among the snapshots in the places: see depths.h */
-    size_t number;     /* in the order in which they were added */
-    struct base *base; /* the user's; NULL before */
+    int is_given;      /* an argument; else it lies in one of the directories */
+    uint32_t depth;    /* among all entries: see measure_depths() */
+    size_t number;     /* of the argument; else in the order in which they were added */
+    struct base *base; /* the user's, of what is not given; NULL before */
 };
 
-/* By fingerprint, then by depth, then in the order in which they were added. */
+/* By fingerprint, then by depth, then given ones first, then by number. */
 struct places {
     struct place_entry *list;
     size_t n, room;
@@ -35,27 +36,34 @@ struct places {
     size_t n_directories;
 };
 
-/* What the file says that it is; 0, or -1: it is no snapshot, or is damaged. */
-int probe_snapshot(struct place_entry *e, const char *path);
-
 /* Adds all .lmc files of the directory, not those below it; once. What cannot be read is left
  * out. */
 void add_places(struct places *p, const char *directory);
 
-/* Adds one file, with a number of the caller's; 0, or -1: it is no snapshot. */
-int add_place(struct places *p, const char *path, size_t number);
+/* Adds an argument. What the file says that it is, until more is added; NULL: it is no snapshot. */
+const struct place_entry *add_given_place(struct places *p, const char *path, size_t number);
 
-/* The entry with that number; NULL: there is none, or p is NULL. */
-const struct place_entry *find_place_numbered(const struct places *p, size_t number);
+/* Whether it is a directory that holds .lmc files; if is_all, nothing else but the list of a series
+ * and hidden files. */
+int contains_snapshots(const char *directory, int is_all);
 
-/* Whether it is a directory that holds .lmc files; and whether these are all that it holds, but for
- * the list of a series and hidden files. */
-int contains_snapshots(const char *directory);
-int contains_only_snapshots(const char *directory);
-
-/* The first entry with that fingerprint, and how many there are; until places are added. */
+/* The first entry with that fingerprint, and how many there are; until more is added. */
 struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n);
 
 void free_places(struct places *p);
+
+/* A snapshot; wanted: the fingerprint of its base, NULL if it needs none. */
+struct link_of_chain {
+    const uint8_t *fingerprint, *wanted;
+    uint32_t depth; /* what measure_depths() finds */
+};
+
+/* From here on a base is missing: the depth above the delta that needs it. */
+#define DEPTH_LOOSE ((uint32_t)1 << 31)
+
+/* Deltas of the shortest chain that leads down to a snapshot without a base; DEPTH_LOOSE and more
+ * if there is none. Whoever takes, of several with the wanted fingerprint, the one of the least
+ * depth goes in no circle. A delta in which nothing has changed is no base of its like. */
+void measure_depths(struct link_of_chain *list, size_t n);
 
 #endif

@@ -10,20 +10,16 @@
 #include <sys/types.h>
 #include <unistd.h>
 
-#include "../format/container.h"
-#include "../format/view.h"
-#include "opened.h"
+#include "../../formats/container.h"
+#include "../../formats/dcp.h"
+#include "../../formats/view.h"
 #include "common.h"
-#include "lost.h"
-#include "metadata_beside.h"
-#include "side_file.h"
+#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 /* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
 static int is_descriptor(const char *path)
@@ -126,6 +122,73 @@ static int accept_container(struct source *s, enum container_result result,
     return CODE_OK;
 }
 
+/* -- the .metadata beside a .distcp file -- */
+
+/* The one that was read last. It goes when the process ends. */
+static struct {
+    char *path; /* NULL: none */
+    struct stat st;
+    int is_read; /* and understood */
+    struct dcp dcp;
+} kept;
+
+static void forget_kept(void)
+{
+    if (kept.is_read) dcp_free(&kept.dcp);
+    free(kept.path);
+    memset(&kept, 0, sizeof kept);
+}
+
+/* fd: of a regular file, which kept.st is of */
+static void read_kept(int fd, const struct common *o)
+{
+    const char *why = "it is too large";
+    if ((uint64_t)kept.st.st_size <= pickle_max_size((uint64_t)kept.st.st_size)) {
+        const size_t size = (size_t)kept.st.st_size;
+        void *data = resize(NULL, size, 1);
+        enum container_result result = CONTAINER_BAD;
+        why = "it cannot be read";
+        if (read_at(fd, 0, data, size) == 0) {
+            result = dcp_read(&kept.dcp, data, size, size);
+            why = kept.dcp.error;
+        }
+        free(data);
+        if (result == CONTAINER_MEMORY) check_memory(NULL);
+        kept.is_read = result == CONTAINER_OK;
+    }
+    if (!kept.is_read && o->verbosity >= 2)
+        say(kept.path, "is not understood (%s), so items of .distcp files have no names", why);
+}
+
+/* What the .metadata in the directory of that file says; NULL: it is no .distcp file,
+ * there is none, or it is not understood, which -v tells. Valid until it is asked for another
+ * directory: one is kept, as all files of a checkpoint ask for the same. Not for several threads.
+ */
+static const struct dcp *find_metadata_beside(const char *path, const struct common *o)
+{
+    char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
+    const size_t size = strlen(path), length = sizeof ".distcp" - 1;
+    const int is_item = size > length && strcmp(path + size - length, ".distcp") == 0;
+    struct stat st;
+    const int fd = !is_item ? -1 : open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    free(directory);
+    if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+        forget_kept();
+        free(beside);
+    } else if (kept.path && strcmp(kept.path, beside) == 0 && same_state(&kept.st, &st)) {
+        free(beside);
+    } else {
+        forget_kept();
+        kept.path = beside;
+        kept.st = st;
+        read_kept(fd, o);
+    }
+    if (fd >= 0) close(fd);
+    return kept.is_read ? &kept.dcp : NULL;
+}
+
+/* -- what a source holds -- */
+
 static int read_view_of_source(void *user, uint64_t offset, void *dst, size_t size)
 {
     const struct source *s = (const struct source *)user;
@@ -209,66 +272,34 @@ enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got)
     return s->error ? LMC_ERR_READ : LMC_OK;
 }
 
-/* -- trees of sources -- */
+/* -- one of many files -- */
 
-void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root)
+int fail_changed(const char *path)
 {
-    size_t n_found = n;
-    for (size_t i = from; i < l->n; i++) {
-        char *full;
-        int fd;
-        if (l->entries[i].is_directory || l->entries[i].link) continue;
-        full = join_path(root, l->entries[i].path);
-        fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
-        if (fd >= 0) close(fd);
-        else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
-        free(full);
+    return fail(CODE_ERROR, path,
+                "was changed while it was being read; try again when nobody writes to it");
+}
+
+void close_opened(struct opened *f)
+{
+    if (f->path) close(f->fd);
+    f->path = NULL;
+}
+
+int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
+                void *dst, size_t size)
+{
+    struct stat now_st;
+    int error;
+    if (f->path != path) {
+        close_opened(f);
+        f->fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (f->fd < 0) return fail_errno(path, errno, "cannot open it");
+        f->path = path;
+        if (fstat(f->fd, &now_st) != 0 || !same_state(&now_st, st)) return fail_changed(path);
     }
-    if (n_found > MOST_NAMED)
-        say(root, "holds %llu more files that cannot be opened",
-            (unsigned long long)(n_found - MOST_NAMED));
-}
-
-int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
-{
-    int code = list_tree(l, root, o->links, most_files(o));
-    if (code != CODE_OK) say_unreadable(l, 0, 0, root);
-    for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
-        say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
-            l->others[i]);
-    if (l->n_outside && code == CODE_OK && o->verbosity > 0)
-        say(root,
-            "holds %llu link%s to directories outside of it, which are stored as links; "
-            "--dereference stores what is there",
-            (unsigned long long)l->n_outside, l->n_outside == 1 ? "" : "s");
-    if (l->n_special && code == CODE_OK && o->verbosity > 0)
-        say(root, "holds %llu link%s to devices, pipes or sockets, which are stored as links",
-            (unsigned long long)l->n_special, l->n_special == 1 ? "" : "s");
-    if (code == CODE_OK && o->verbosity > (is_removed ? 0 : 1)) say_followed_links(l, root);
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
-        const char *path = l->entries[i].path;
-        if (is_temporary_name(path))
-            code = fail(CODE_ERROR, root,
-                        "holds '%.300s', an output that lmc is writing, or was when it was killed; "
-                        "wait, or remove it",
-                        path);
-        else if (is_side_name(path))
-            code = fail(
-                CODE_ERROR, root,
-                "holds '%.300s', of an lmc apply that is at work or was killed; finish that first",
-                path);
-    }
-    return code;
-}
-
-static int has_files(const struct listing *l)
-{
-    for (size_t i = 0; i < l->n; i++)
-        if (*l->entries[i].path && !l->entries[i].link) return 1;
-    return 0;
-}
-
-int is_stored(const struct entry *e, const struct listing *l)
-{
-    return *e->path ? !e->link : !has_files(l);
+    error = read_at(f->fd, offset, dst, size);
+    return error > 0 ? fail_errno(path, error, "cannot read it")
+           : error   ? fail_changed(path)
+                     : CODE_OK;
 }

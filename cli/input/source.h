@@ -15,10 +15,8 @@
 #include <stdint.h>
 #include <sys/stat.h>
 
-#include "../format/container.h"
+#include "../../formats/container.h"
 
-struct entry;
-struct listing;
 struct common;
 
 #define FIRST_LOOK ((size_t)64 << 10)
@@ -58,16 +56,19 @@ int identify_source(struct source *s, const struct common *o);
 /* As lmc_stream asks; user: a source. */
 enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);
 
-/* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
- * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
-int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o);
+/* Reports that the file was changed under our hands; CODE_ERROR. */
+int fail_changed(const char *path);
 
-/* Names the files that cannot be opened, from that entry of the listing on; n: those that were
- * named already. Whoever gives up for one of them tells of all. */
-void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
+/* Random access to many files, of which one is open at a time: that one. */
+struct opened {
+    int fd;
+    const char *path; /* NULL: none */
+};
 
-/* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
- * there is nothing else. */
-int is_stored(const struct entry *e, const struct listing *l);
+void close_opened(struct opened *f);
+
+/* st: when it was looked at; nobody may have written to it since then. */
+int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
+                void *dst, size_t size);
 
 #endif

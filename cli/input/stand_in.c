@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: MIT */
 #include "stand_in.h"
 
+#include <errno.h>
+#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "../format/tensors.h"
 #include "archive.h"
 #include "base.h"
+#include "damage.h"
 #include "../sys/attributes.h"
+#include "../sys/io.h"
+#include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/temporary.h"
+
+/* -- a copy, or the files of it -- */
 
 int have_same_tensors(const lmc_file *a, const lmc_file *b)
 {
@@ -61,6 +71,8 @@ int can_stand_in(struct base *c, const struct base *b, const struct common *o)
     return prepare_base(c, o) == CODE_OK && have_same_files(b, c);
 }
 
+/* -- what is intact -- */
+
 /* What the salvage has found of a base. What is lost there is BASE_WRONG: another copy would do. */
 static enum lmc_status read_found(const struct base *b, size_t number, uint64_t offset, void *dst,
                                   size_t size)
@@ -106,4 +118,68 @@ enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offse
     if (!c && b->salvage) return read_found(b, number, offset, dst, size);
     if (!c || !find_same_file(c, b, &number)) return LMC_ERR_READ;
     return c->source.read(c->source.user, number, offset, dst, size);
+}
+
+/* -- replicas -- */
+
+#define REPLICA_WINDOW ((size_t)4 << 20)
+
+int fail_replica(int error)
+{
+    return fail_errno("(scratch file)", error,
+                      "cannot use it; TMPDIR names the directory where it is");
+}
+
+static int copy_file(const struct archive *a, size_t number, unsigned char *window,
+                     struct outlet *out)
+{
+    const lmc_file *f = lmc_reader_get_file(a->reader, number);
+    uint32_t crc = 0;
+    for (uint64_t at = 0; at < f->size;) {
+        const size_t size = (size_t)(f->size - at < REPLICA_WINDOW ? f->size - at : REPLICA_WINDOW);
+        const enum lmc_status status = read_counted(a, number, at, window, size);
+        int error;
+        if (status != LMC_OK) return fail_damage(a, status, number, at);
+        crc = lmc_crc32c(crc, window, size);
+        error = outlet_write(out, window, size);
+        if (error) return fail_replica(error);
+        at += size;
+    }
+    return f->kind == LMC_FILE_DIRECTORY || crc == f->crc ? CODE_OK
+                                                          : fail_archive(a, LMC_ERR_CORRUPT);
+}
+
+int make_replica(struct replica *r, const struct archive *a)
+{
+    const size_t n = snapshot_info(a->reader).n_files;
+    unsigned char *window;
+    struct outlet out;
+    int code = open_scratch(a->name, &r->fd), error;
+    if (code != CODE_OK) return code;
+    r->is_made = 1;
+    r->starts = (uint64_t *)resize(NULL, n + 1, sizeof *r->starts);
+    window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
+    memset(&out, 0, sizeof out);
+    out.fd = r->fd;
+    out.sparse = 1;
+    for (size_t i = 0; i < n && code == CODE_OK; i++) {
+        r->starts[i] = out.size;
+        code = copy_file(a, i, window, &out);
+    }
+    error = code == CODE_OK ? outlet_finish(&out) : 0;
+    free(window);
+    return error ? fail_replica(error) : code;
+}
+
+int read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    const int error = read_at(r->fd, r->starts[number] + offset, dst, size);
+    return error < 0 ? EIO : error;
+}
+
+void free_replica(struct replica *r)
+{
+    if (r->is_made) close(r->fd);
+    free(r->starts);
+    memset(r, 0, sizeof *r);
 }

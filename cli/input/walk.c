@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "../../lmc.h"
+#include "archive.h"
 #include "../sys/io.h"
 
 const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
@@ -15,8 +16,9 @@ const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
 #define SECTION_HEADER_SIZE 20u
 #define BLOCK_HEADER_SIZE 24u
 #define TRAILER_SIZE 40u
-#define BLOCK_SYNC 0xB2   /* which no Kind of a section begins with */
-#define BLOCK_PREDICTED 4 /* in Coding */
+#define FINGERPRINT_AT 64u /* of the snapshot, in the body of the INDX section (spec 8.2) */
+#define BLOCK_SYNC 0xB2    /* which no Kind of a section begins with */
+#define BLOCK_PREDICTED 4  /* in Coding */
 #define PREDICTION_BASE 1
 
 int begins_as_snapshot(int fd, int *error)
@@ -97,6 +99,23 @@ int ends_as_snapshot(const char *path)
                        is_trailer_before(fd, (uint64_t)st.st_size);
     if (fd >= 0) close(fd);
     return result;
+}
+
+int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int *is_delta)
+{
+    uint8_t header[LMC_FILE_HEADER_SIZE], index[8];
+    struct stat st;
+    const int fd = open_regular(path);
+    int is_one = fd >= 0 && fstat(fd, &st) == 0 && st.st_size >= (off_t)TRAILER_SIZE &&
+                 is_trailer_before(fd, (uint64_t)st.st_size) &&
+                 read_at(fd, 0, header, sizeof header) == 0 &&
+                 parse_header(header, sizeof header, wanted, is_delta) == 0 &&
+                 read_at(fd, (uint64_t)st.st_size - TRAILER_SIZE, index, sizeof index) == 0;
+    is_one = is_one && get_le(index, 8) <= INT64_MAX - SECTION_HEADER_SIZE - FINGERPRINT_AT &&
+             read_at(fd, get_le(index, 8) + SECTION_HEADER_SIZE + FINGERPRINT_AT, fingerprint,
+                     LMC_FINGERPRINT_SIZE) == 0;
+    if (fd >= 0) close(fd);
+    return is_one ? 0 : -1;
 }
 
 int measure_base_use(struct base_use *use, int fd) { return walk_to_index(fd, use) ? 0 : -1; }

@@ -34,4 +34,8 @@ uint64_t find_snapshot_end(const char *path);
 /* Whether the file's last bytes are the trailer of a snapshot of that size, whatever the first. */
 int ends_as_snapshot(const char *path);
 
+/* What the file says that it is, its fingerprint and that of its base: nothing of it is checked. 0,
+ * or -1: it is no snapshot, or is damaged. */
+int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int *is_delta);
+
 #endif

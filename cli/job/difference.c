@@ -27,16 +27,6 @@
 const char *const diff_names[DIFF_KINDS] = {"same",    "changed", "reshaped",
                                             "retyped", "added",   "removed"};
 
-void free_pieces(struct diff *d)
-{
-    free(d->old_piece);
-    free(d->new_piece);
-    free(d->coded);
-    free(d->workspace);
-    d->old_piece = d->new_piece = d->coded = d->workspace = NULL;
-    d->coded_size = d->workspace_size = 0;
-}
-
 /* -- items -- */
 
 static int compare_diff_items(const void *a, const void *b)
@@ -144,7 +134,8 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
 
-int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
+/* scan: what the elements are counted in, or NULL. */
+static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
     lmc_tensor_options options;
@@ -181,8 +172,7 @@ int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 
 void match_items(struct diff *d)
 {
-    d->rows = (struct diff_row *)resize(NULL, d->old_items.n + d->new_items.n, sizeof *d->rows);
-    memset(d->rows, 0, (d->old_items.n + d->new_items.n) * sizeof *d->rows);
+    d->rows = (struct diff_row *)zeroed(d->old_items.n + d->new_items.n, sizeof *d->rows);
     for (size_t i = 0; i < d->new_items.n; i++) {
         struct diff_item *old = find_old_item(d, &d->new_items.list[i]);
         struct diff_row *row = &d->rows[d->n_rows++];
@@ -199,12 +189,6 @@ void match_items(struct diff *d)
         }
 }
 
-void take_pieces(struct diff *d)
-{
-    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
-    d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
-}
-
 static int compare_places(const void *a, const void *b)
 {
     const struct diff_item *x = (*(struct diff_row *const *)a)->item,
@@ -213,22 +197,26 @@ static int compare_places(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-struct diff_row **sort_by_place(struct diff *d)
+int measure_all(struct diff *d, struct scan *scan,
+                void (*measured)(void *user, size_t row, const struct scan *scan), void *user)
 {
-    struct diff_row **rows = (struct diff_row **)resize(NULL, d->new_items.n + 1, sizeof *rows);
-    for (size_t i = 0; i < d->new_items.n; i++) rows[i] = &d->rows[i];
-    qsort((void *)rows, d->new_items.n, sizeof *rows, compare_places);
-    return rows;
-}
-
-int measure_all(struct diff *d)
-{
-    struct diff_row **rows = sort_by_place(d);
+    const size_t n = d->new_items.n;
+    struct diff_row **rows = (struct diff_row **)resize(NULL, n + 1, sizeof *rows);
     int code = CODE_OK;
-    take_pieces(d);
-    for (size_t i = 0; i < d->new_items.n && code == CODE_OK; i++)
-        code = measure_item(d, rows[i], NULL);
-    free_pieces(d);
+    for (size_t i = 0; i < n; i++) rows[i] = &d->rows[i];
+    qsort((void *)rows, n, sizeof *rows, compare_places);
+    d->old_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    d->new_piece = (unsigned char *)resize(NULL, DIFF_PIECE, 1);
+    for (size_t i = 0; i < n && code == CODE_OK; i++) {
+        code = measure_item(d, rows[i], scan);
+        if (measured) measured(user, (size_t)(rows[i] - d->rows), scan);
+    }
+    free(d->old_piece);
+    free(d->new_piece);
+    free(d->coded);
+    free(d->workspace);
+    d->old_piece = d->new_piece = d->coded = d->workspace = NULL;
+    d->coded_size = d->workspace_size = 0;
     free((void *)rows);
     return code;
 }

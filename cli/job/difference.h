@@ -63,28 +63,18 @@ struct diff {
     size_t coded_size, workspace_size;
 };
 
-/* See take_pieces(). */
-void free_pieces(struct diff *d);
-
 /* Directories are left out: they hold nothing. */
 void collect_diff_items(struct diff_items *items, const struct base *b);
-
-/* scan: what the elements are to be counted in, or NULL */
-int measure_item(struct diff *d, struct diff_row *row, struct scan *scan);
 
 /* Rows for what B has, in the order of the names, then for what it has no longer; nothing is
  * measured yet. */
 void match_items(struct diff *d);
 
-/* Allocates the buffers that measure_item() needs. */
-void take_pieces(struct diff *d);
-
-/* The rows of new items in the order in which they lie in the snapshot, in which reading them
- * decodes each block once. By names, small tensors would cost a block each. To be freed. */
-struct diff_row **sort_by_place(struct diff *d);
-
-/* Measures all rows of match_items(). */
-int measure_all(struct diff *d);
+/* Measures the rows of new items in the order in which they lie in the snapshot: by names, small
+ * tensors would cost the decoding of a block each. scan: what the elements of each are counted in,
+ * or NULL. measured: NULL, or what is called after each row. */
+int measure_all(struct diff *d, struct scan *scan,
+                void (*measured)(void *user, size_t row, const struct scan *scan), void *user);
 
 /* The name, the path behind it, and the end of the line. */
 void print_item_name(const struct diff_item *item);

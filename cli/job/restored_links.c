@@ -18,24 +18,26 @@
 #include "../sys/tree.h"
 
 /* Opens the directory that path is in, component by component, none of them a link; *name is the
- * last component. path is changed for a moment. -1: errno. */
-static int open_parent(int root, char *path, int may_make, const char **name)
+ * last component. -1: errno. */
+static int open_parent(int root, const char *path, int may_make, const char **name)
 {
-    int fd = dup(root);
-    char *part = path;
+    char *copy = copy_string(path, strlen(path)), *part = copy;
+    int fd = dup(root), error = errno;
     for (char *slash = strchr(part, '/'); fd >= 0 && slash; slash = strchr(part, '/')) {
-        int inner, error = 0;
+        int inner = -1;
         *slash = 0;
-        if (may_make && mkdirat(fd, part, 0777) != 0 && errno != EEXIST) error = errno;
-        inner = error ? -1 : openat(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        lock_temporary();
+        error = !may_make || mkdirat(fd, part, 0777) == 0 || errno == EEXIST ? 0 : errno;
+        unlock_temporary();
+        if (!error) inner = openat(fd, part, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (inner < 0 && !error) error = errno;
-        *slash = '/';
         close(fd);
-        errno = error;
         fd = inner;
         part = slash + 1;
     }
-    *name = part;
+    *name = base_name(path);
+    free(copy);
+    errno = error;
     return fd;
 }
 
@@ -93,13 +95,13 @@ static int replace_by_link(int from_at, const char *from, int to_at, const char 
     return error;
 }
 
-int make_hard_link(int root, const struct link *l, const char *name)
+/* One file by two names instead of two equal files below an open directory; two files, if its file
+ * system has no hard links. name: of the snapshot. */
+static int make_hard_link(int root, const struct link *l, const char *name)
 {
-    char *from = copy_string(l->target, strlen(l->target)),
-         *to = copy_string(l->path, strlen(l->path));
     const char *from_name, *to_name;
-    int from_at = open_parent(root, from, 0, &from_name),
-        to_at = open_parent(root, to, 0, &to_name);
+    int from_at = open_parent(root, l->target, 0, &from_name),
+        to_at = open_parent(root, l->path, 0, &to_name);
     const int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
     int a = from_at < 0 ? -1 : openat(from_at, from_name, flags);
     int b = to_at < 0 ? -1 : openat(to_at, to_name, flags);
@@ -116,22 +118,17 @@ int make_hard_link(int root, const struct link *l, const char *name)
     if (b >= 0) close(b);
     if (from_at >= 0) close(from_at);
     if (to_at >= 0) close(to_at);
-    free(from);
-    free(to);
     return code;
 }
 
 static int make_symbolic_link(int root, const struct link *l, const char *name)
 {
-    char *path = copy_string(l->path, strlen(l->path));
     const char *last;
-    int fd, error = 0;
+    int fd = open_parent(root, l->path, 1, &last), error = fd < 0 ? errno : 0;
     lock_temporary();
-    fd = open_parent(root, path, 1, &last);
-    if (fd < 0 || symlinkat(l->target, fd, last) != 0) error = errno;
+    if (fd >= 0 && symlinkat(l->target, fd, last) != 0) error = errno;
     unlock_temporary();
     if (fd >= 0) close(fd);
-    free(path);
     return error ? fail_link(l, name, error) : CODE_OK;
 }
 
@@ -141,10 +138,11 @@ int make_links(const char *root, const struct links *l, const char *name)
     if (l->n == 0) return CODE_OK;
     fd = open(root, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0) return fail_errno(root, errno, "cannot open it");
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
-        if (l->list[i].type == LINK_HARD) code = make_hard_link(fd, &l->list[i], name);
-    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
-        if (l->list[i].type == LINK_SYMBOLIC) code = make_symbolic_link(fd, &l->list[i], name);
+    for (int is_hard = 1; is_hard >= 0; is_hard--)
+        for (size_t i = 0; i < l->n && code == CODE_OK; i++)
+            if ((l->list[i].type == LINK_HARD) == is_hard)
+                code = is_hard ? make_hard_link(fd, &l->list[i], name)
+                               : make_symbolic_link(fd, &l->list[i], name);
     close(fd);
     return code;
 }
@@ -154,17 +152,14 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
                            size_t *n_changed)
 {
     const struct link *wanted = find_link_record(l, e->path);
-    char *path;
     const char *last;
-    int fd, error = 0;
+    int fd, error;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
     *n_changed += !wanted; /* else it is made anew */
-    path = copy_string(e->path, strlen(e->path));
-    fd = open_parent(root, path, 0, &last);
-    if (fd < 0 || unlinkat(fd, last, 0) != 0) error = errno;
+    fd = open_parent(root, e->path, 0, &last);
+    error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
     if (fd >= 0) close(fd);
-    free(path);
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }
 

@@ -13,12 +13,7 @@
 
 #include "../../lmc.h"
 
-struct link;
 struct links;
-
-/* One file by two names instead of two equal files below an open directory; two files, if its file
- * system has no hard links. name: of the snapshot. */
-int make_hard_link(int root, const struct link *l, const char *name);
 
 /* Makes all links below the directory, which is private and registered as temporary. name: of the
  * snapshot. */

@@ -4,21 +4,23 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../input/base.h"
 #include "../input/common.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/made.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/replace.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
+
+#define NO_DIRECTORY                                                                               \
+    "is no directory, so nothing is restored below it; move it away, or name another directory "   \
+    "with -o"
 
 void init_tree(struct restored_tree *t, const char *target, const struct common *o)
 {
@@ -60,21 +62,69 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     return CODE_OK;
 }
 
-int begin_tree(struct restored_tree *t, const char *input, int force)
+/* Makes the temporary directory in that of `beside`. */
+static int make_root(struct restored_tree *t, const char *beside)
 {
     int code, error;
-    if (!t->target)
-        return fail(
-            CODE_ERROR, input,
-            "holds a directory, which cannot go to standard output; name a directory with -o");
-    code = check_target(t, input, force);
-    if (code == CODE_OK && t->o->verbosity > 0) say_left_behind(t->target);
-    if (code == CODE_OK) code = create_temporary(t->target, NULL, &t->root);
+    if (t->o->verbosity > 0) say_left_behind(beside);
+    code = create_temporary(beside, NULL, &t->root);
     if (code != CODE_OK) return code;
     error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
     if (!error) return CODE_OK;
     remove_temporary();
     return fail_errno(t->target, error, "cannot create a directory beside it");
+}
+
+int begin_tree(struct restored_tree *t, const char *input, int force)
+{
+    int code;
+    if (!t->target)
+        return fail(
+            CODE_ERROR, input,
+            "holds a directory, which cannot go to standard output; name a directory with -o");
+    code = check_target(t, input, force);
+    return code == CODE_OK ? make_root(t, t->target) : code;
+}
+
+int begin_parts(struct restored_tree *t, const struct stat *input, const char *first)
+{
+    struct stat st;
+    char *way = join_path(t->target, first), *end = way + strlen(t->target), *inside;
+    int code = CODE_OK;
+    t->input = input;
+    t->is_merged = stat(t->target, &st) == 0;
+    if (!t->is_merged && errno != ENOENT) code = fail_errno(t->target, errno, "cannot access it");
+    else if (t->is_merged && !S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, t->target, NO_DIRECTORY);
+    t->device = st.st_dev;
+    for (char *slash = strchr(end + 1, '/'); t->is_merged && slash; slash = strchr(end + 1, '/')) {
+        *slash = 0;
+        if (lstat(way, &st) != 0 || !S_ISDIR(st.st_mode)) break;
+        *(end = slash) = '/';
+        t->device = st.st_dev;
+    }
+    *end = 0;
+    inside = join_path(way, ".");
+    if (code == CODE_OK) code = make_root(t, t->is_merged ? inside : t->target);
+    free(inside);
+    free(way);
+    return code;
+}
+
+int check_links_of_tree(const struct links *l, const char *name, const struct common *o)
+{
+    const uint64_t most = most_files(o), deepest = most_levels(o);
+    if (l->n > most)
+        return fail(CODE_ERROR, name, "holds %llu links; --max-files allows more than %llu",
+                    (unsigned long long)l->n, (unsigned long long)most);
+    for (size_t i = 0; i < l->n; i++) {
+        uint64_t depth = 1;
+        for (const char *p = l->list[i].path; *p; p++) depth += *p == '/';
+        if (depth > deepest)
+            return fail(CODE_ERROR, name,
+                        "holds a link %llu directories deep; --max-depth allows more than %llu",
+                        (unsigned long long)depth, (unsigned long long)deepest);
+    }
+    return CODE_OK;
 }
 
 int fail_made(const struct made *m, const char *target, const char *path, int error)
@@ -173,16 +223,24 @@ static int finish_directories(struct restored_tree *t)
 }
 
 /* mkdtemp made the root private, and setgid where that it is in is so. An empty root has got a mode
- * of its own; for another one the snapshot's file stands in, which had it from the root. 0 or
- * errno. */
-static int set_root_mode(const struct restored_tree *t, const struct stat *input)
+ * of its own. Another one gets those of the directory that it replaces (old), or the mode for which
+ * the snapshot's file stands in, which had it from the root. 0 or errno. */
+static int set_root_mode(const struct restored_tree *t, const struct stat *input,
+                         const struct stat *old)
 {
     mode_t mode = input ? input->st_mode & 0666 : 0666;
+    struct attributes attributes;
     struct stat st;
-    mode |= (mode & 0444) >> 2;
+    int fd, error;
     if (t->is_empty) return 0;
-    if (lstat(t->root, &st) != 0) return errno;
-    return chmod(t->root, mask_mode(mode) | (st.st_mode & S_ISGID)) == 0 ? 0 : errno;
+    fd = open(t->root, O_RDONLY | O_CLOEXEC);
+    error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
+    mode |= (mode & 0444) >> 2;
+    if (old) attributes = attributes_of_stat(old);
+    if (!error && old) error = set_attributes(fd, &attributes);
+    else if (!error && fchmod(fd, mask_mode(mode) | (st.st_mode & S_ISGID)) != 0) error = errno;
+    if (fd >= 0) close(fd);
+    return error;
 }
 
 /* With -f only a directory is replaced of which everything comes back: the rest would be lost.
@@ -225,7 +283,7 @@ static int publish_tree(struct restored_tree *t)
     int error, is_aside = 0;
     lock_temporary();
     error = t->replaced.n ? exchange_names(t->root, t->target, aside, &is_aside)
-                          : move_tree(t->root, t->target);
+                          : move_without_overwriting(t->root, t->target);
     if (!error && (is_aside || !t->replaced.n)) register_temporary(is_aside ? aside : NULL);
     unlock_temporary();
     if (error || !is_aside) free(aside);
@@ -253,31 +311,161 @@ static int remove_replaced(const struct restored_tree *t, int error)
     return code;
 }
 
+/* old: NULL, or of the directory that is replaced, whose content was listed. */
+static int put_tree(struct restored_tree *t, const struct stat *input, const struct stat *old)
+{
+    int error = finish_directories(t), code;
+    if (!error) error = set_root_mode(t, input, old);
+    if (!error) error = publish_tree(t);
+    if (!error) return remove_replaced(t, sync_directory_of(t->target));
+    code = error == EEXIST
+               ? fail(CODE_ERROR, t->target, "exists already; use -f to replace it")
+               : fail_errno(t->target, error, "cannot put the restored directory there");
+    remove_temporary();
+    return code;
+}
+
 int commit_tree(struct restored_tree *t, int force, const struct stat *input)
 {
-    int code = check_replaced(t, force), error = 0;
-    if (code == CODE_OK) error = finish_directories(t);
-    if (code == CODE_OK && !error) error = set_root_mode(t, input);
-    if (code == CODE_OK && !error) error = publish_tree(t);
-    if (!error && code == CODE_OK) return remove_replaced(t, sync_directory_of(t->target));
-    if (error == EEXIST) code = fail(CODE_ERROR, t->target, "exists already; use -f to replace it");
-    else if (error) code = fail_errno(t->target, error, "cannot put the restored directory there");
+    const int code = check_replaced(t, force);
+    if (code == CODE_OK) return put_tree(t, input, NULL);
     remove_temporary();
     return code;
 }
 
 int exchange_tree(struct restored_tree *t, const struct stat *old)
 {
-    struct attributes attributes = attributes_of_stat(old);
-    int error = finish_directories(t), code;
-    if (!error && !t->is_empty) { /* the root is the user's */
-        int fd = open(t->root, O_RDONLY | O_CLOEXEC);
-        error = fd < 0 ? errno : set_attributes(fd, &attributes);
-        if (fd >= 0) close(fd);
+    return put_tree(t, NULL, old);
+}
+
+/* -- parts, into a directory that is there -- */
+
+/* What is at the place of a directory, or of a file or link, whose parent is there: nothing, or
+ * what may be there. A link to a directory is none: what is restored stays below the target. */
+static int check_place(const struct restored_tree *t, const char *path, int is_directory,
+                       int *is_there)
+{
+    char *full = join_path(t->target, path);
+    struct stat st;
+    int code = CODE_OK;
+    *is_there = lstat(full, &st) == 0;
+    if (!*is_there && errno != ENOENT) code = fail_errno(full, errno, "cannot access it");
+    else if (*is_there && is_directory && !S_ISDIR(st.st_mode))
+        code = fail(CODE_ERROR, full, NO_DIRECTORY);
+    else if (*is_there && is_directory && st.st_dev != t->device) /* nothing can be moved there */
+        code = fail(CODE_ERROR, full,
+                    "is on another file system than %.300s; restore what is below it with -o",
+                    t->target);
+    else if (*is_there && !is_directory && S_ISDIR(st.st_mode))
+        code = fail(CODE_ERROR, full, "exists already, as a directory");
+    else if (*is_there && !is_directory && same_file(&st, t->input))
+        code = fail(CODE_ERROR, full,
+                    "output and input are the same file; name another output with -o");
+    else if (*is_there && !is_directory && !t->o->force)
+        code = fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
+    else if (*is_there && !is_directory) code = protect_bases(NULL, full, 0, t->o);
+    free(full);
+    return code;
+}
+
+int check_part(const struct restored_tree *t, const char *path, int is_directory)
+{
+    char *part = copy_string(path, strlen(path));
+    int code = CODE_OK, is_there = t->is_merged && *path;
+    for (char *end = part; is_there && code == CODE_OK;) {
+        end += strcspn(end, "/");
+        const char slash = *end;
+        *end = 0;
+        code = check_place(t, part, slash || is_directory, &is_there);
+        if (!slash) break;
+        *end++ = slash;
     }
-    if (!error) error = publish_tree(t);
-    if (!error) return remove_replaced(t, sync_directory_of(t->target));
-    code = fail_errno(t->target, error, "cannot put what was restored there");
+    free(part);
+    return code;
+}
+
+struct part {
+    const char *path;
+    int is_fresh; /* nothing was there before */
+};
+
+/* A directory that nobody may write to cannot be moved. 0 or errno. */
+static int move_part(const char *from, const char *to, int is_there)
+{
+    struct stat st;
+    int error = lstat(from, &st) == 0 ? 0 : errno, is_directory = !error && S_ISDIR(st.st_mode);
+    lock_temporary();
+    if (!error && is_directory && chmod(from, 0700) != 0) error = errno;
+    if (!error)
+        error = !is_there ? move_without_overwriting(from, to) : rename(from, to) == 0 ? 0 : errno;
+    if (!error && is_directory && chmod(to, st.st_mode & 07777) != 0) error = errno;
+    unlock_temporary();
+    return error;
+}
+
+/* Whether both are in one directory. */
+static int is_beside(const char *a, const char *b)
+{
+    const size_t size = (size_t)(base_name(a) - a);
+    return size == (size_t)(base_name(b) - b) && memcmp(a, b, size) == 0;
+}
+
+/* Brings what has come to its place to the disk; or, after an error, back from there, so that the
+ * same command can be run again. */
+static int finish_parts(const struct restored_tree *t, const struct part *moved, size_t n, int code)
+{
+    for (int goes_back = 0; goes_back <= 1; goes_back++)
+        for (size_t i = n; i-- > 0;) {
+            char *from = join_path(t->target, moved[i].path),
+                 *to = join_path(t->root, moved[i].path);
+            int error = 0;
+            if (goes_back && code != CODE_OK && moved[i].is_fresh) error = move_part(from, to, 1);
+            if (!goes_back && code == CODE_OK &&
+                (i + 1 == n || !is_beside(moved[i].path, moved[i + 1].path)))
+                error = sync_directory_of(from);
+            if (error) code = worse(code, fail_errno(from, error, "cannot bring it to the disk"));
+            free(from);
+            free(to);
+        }
+    return code;
+}
+
+int commit_parts(struct restored_tree *t)
+{
+    struct listing l;
+    struct part *moved;
+    size_t n = 0;
+    int code, error;
+    if (!t->is_merged) return commit_tree(t, 0, NULL);
+    code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
+    error = code == CODE_OK ? finish_directories(t) : 0;
+    if (error) code = fail_errno(t->target, error, "cannot bring what was restored to the disk");
+    moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
+    for (size_t i = 0; i < l.n && code == CODE_OK; i++) {
+        const struct entry *e = &l.entries[i];
+        char *from = join_path(t->root, e->path), *to = join_path(t->target, e->path);
+        int is_there = *e->path == 0;
+        struct stat st;
+        const int is_moved = lstat(from, &st) != 0; /* with what it is in */
+        if (is_moved && errno != ENOENT) error = errno;
+        if (!is_moved) {
+            if (!is_there) code = check_place(t, e->path, e->is_directory, &is_there);
+            if (code == CODE_OK && is_there && e->is_directory) {
+                error = chmod(from, 0700) == 0 ? 0 : errno; /* it gives what is in it, and goes */
+            } else if (code == CODE_OK) {
+                error = move_part(from, to, is_there);
+                moved[n].path = e->path;
+                moved[n].is_fresh = !is_there;
+                n += !error;
+            }
+        }
+        if (error) code = fail_errno(to, error, "cannot put what was restored there");
+        free(from);
+        free(to);
+    }
+    code = finish_parts(t, moved, n, code);
+    free(moved);
+    free_listing(&l);
     remove_temporary();
     return code;
 }

@@ -3,6 +3,7 @@
  *
  *   init_tree -> begin_tree -> (begin_tree_file -> t->outlet -> end_tree_file) ...
  *             -> commit_tree or exchange_tree                 -> free_tree
+ *   init_tree -> begin_parts -> check_part before each file   -> commit_parts -> free_tree
  *             or, to give up after begin_tree, remove_temporary -> free_tree
  *
  * It is restored below a temporary directory beside the target, which is private until the modes
@@ -13,6 +14,8 @@
  *   a tree, with -f    both names exchanged at once; where the system cannot, the old tree steps
  *                      aside, and comes back after an error. It is removed last, and of it only
  *                      what was listed
+ *   a directory, for   what is new takes its place in it, one by one. After an error, what was not
+ *   parts              there before goes again
  *
  * So a kill leaves the old tree, or the new one; but for a moment, where names cannot be exchanged
  * at once, in which there is neither and the old tree lies beside. Errors are reported.
@@ -27,6 +30,7 @@
 #include <sys/stat.h>
 
 #include "../../lmc.h"
+#include "../input/links.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/made.h"
@@ -44,6 +48,10 @@ struct restored_tree {
     struct outlet outlet;    /* of the file in work; fd -1: there is none, or it is a directory */
     struct made made;        /* its directories; they get modes and times when all is in them */
     size_t number;           /* of the directory in work */
+    /* Of parts: the file that is read, and whether there is a directory at the target, and where */
+    const struct stat *input;
+    int is_merged;
+    dev_t device;
 };
 
 /* target must outlive the tree; o: says how large it may be. */
@@ -70,6 +78,21 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input);
 /* Puts the tree in the place of the one at the target, whose content is t->replaced and all of
  * which may go. The root keeps the attributes of the old one. */
 int exchange_tree(struct restored_tree *t, const struct stat *old);
+
+/* Parts: if the target is there, the temporary directory is in it, as deep as there are directories
+ * on the way to the first part: the target may be another file system, or the system's. input: the
+ * snapshot. */
+int begin_parts(struct restored_tree *t, const struct stat *input, const char *first);
+
+/* That there is room for a file, directory or link below the target, before anything is restored.
+ */
+int check_part(const struct restored_tree *t, const char *path, int is_directory);
+
+/* Puts all parts in their places, or none but, with -f, what has replaced something. */
+int commit_parts(struct restored_tree *t);
+
+/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
+int check_links_of_tree(const struct links *l, const char *name, const struct common *o);
 
 void free_tree(struct restored_tree *t);
 

@@ -12,17 +12,14 @@
 
 #include "../format/tensors.h"
 #include "../input/archive.h"
+#include "../input/base.h"
 #include "../input/common.h"
-#include "../input/second_look.h"
 #include "../input/source.h"
 #include "restored_links.h"
-#include "restored_tree.h"
 #include "tar_stream.h"
-#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
-#include "../sys/output.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
 
@@ -34,16 +31,10 @@ static enum lmc_status stop_restore(struct restore *r, int code)
 
 /* -- callbacks of lmc_snapshot_restore -- */
 
-static void add_path(struct restore *r, const char *path)
-{
-    r->paths = (char **)grow(r->paths, r->n_paths, &r->room_for_paths, sizeof *r->paths);
-    r->paths[r->n_paths++] = copy_string(path, strlen(path));
-}
-
 /* Opens a file of the tree again, whose own mode may forbid that. -1: errno */
 static int open_again(const struct restore *r, size_t number)
 {
-    char *path = join_path(r->tree.root, r->paths[number]);
+    char *path = join_path(r->tree.root, r->seen.list[number].path);
     struct stat st;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), error = errno;
     if (fd < 0 && error == EACCES && lstat(path, &st) == 0 && chmod(path, 0600) == 0) {
@@ -67,7 +58,7 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
 {
     struct restore *r = (struct restore *)user;
     int fd = r->out.fd, error;
-    if (!r->is_tree && !r->out.is_file)
+    if (!r->is_tree && (!r->out.is_file || r->is_checked))
         return read_second_look(&r->again, number, offset, dst, size);
     if (r->is_tree) {
         if (r->fd_again < 0 || r->again_number != number) {
@@ -77,30 +68,18 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
         }
         fd = r->fd_again;
         if (fd < 0)
-            return stop_restore(r, fail_errno(r->paths[number], errno, "cannot read it again"))
+            return stop_restore(
+                       r, fail_errno(r->seen.list[number].path, errno, "cannot read it again"))
                        ? LMC_ERR_READ
                        : LMC_OK;
     }
     memset(dst, 0, size);
     error = read_at(fd, offset, dst, size);
-    return error > 0 && stop_restore(r, fail_errno(r->is_tree ? r->paths[number] : r->tree.target,
-                                                   error, "cannot read it again"))
+    return error > 0 && stop_restore(
+                            r, fail_errno(r->is_tree ? r->seen.list[number].path : r->tree.target,
+                                          error, "cannot read it again"))
                ? LMC_ERR_READ
                : LMC_OK;
-}
-
-struct tar_directory {
-    lmc_file file; /* of which the path is our own */
-};
-
-static void add_tar_directory(struct restore *r, const lmc_file *file)
-{
-    struct tar_directory *d;
-    r->directories = (struct tar_directory *)grow(r->directories, r->n_directories,
-                                                  &r->room_for_directories, sizeof *d);
-    d = &r->directories[r->n_directories++];
-    d->file = *file;
-    d->file.path = copy_string(file->path, strlen(file->path));
 }
 
 static int compare_names_of_one(const void *a, const void *b)
@@ -118,8 +97,7 @@ static void read_links_ahead(struct restore *r, struct source *s, const lmc_base
     if (r->tree.target || !S_ISREG(s->st.st_mode)) return;
     if (open_archive_of_source(&a, s, r->o) == CODE_OK && try_archive_index(&a, base) == LMC_OK &&
         read_links(l, a.reader) == 0 && l->n) {
-        r->one_files = (struct one_file *)resize(NULL, l->n, sizeof *r->one_files);
-        memset(r->one_files, 0, l->n * sizeof *r->one_files);
+        r->one_files = (struct one_file *)zeroed(l->n, sizeof *r->one_files);
         for (size_t i = 0; i < l->n; i++)
             if (l->list[i].type == LINK_HARD)
                 r->one_files[r->n_one_files++].target = l->list[i].target;
@@ -153,7 +131,10 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
                     "has a size that stands at its end, and a tar stream wants it before; restore "
                     "to a directory with -o");
     if (file->kind == LMC_FILE_DIRECTORY) {
-        add_tar_directory(r, file);
+        r->directories = (lmc_file *)grow(r->directories, r->n_directories,
+                                          &r->room_for_directories, sizeof *file);
+        r->directories[r->n_directories] = *file;
+        r->directories[r->n_directories++].path = copy_string(file->path, strlen(file->path));
         return CODE_OK;
     }
     written = find_written_name(r, file->path);
@@ -164,8 +145,7 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
 
 static int compare_tar_directories(const void *a, const void *b)
 {
-    return strcmp(((const struct tar_directory *)b)->file.path,
-                  ((const struct tar_directory *)a)->file.path);
+    return strcmp(((const lmc_file *)b)->path, ((const lmc_file *)a)->path);
 }
 
 /* The links; then the directories, from the leaves up, for what comes later in one changes its
@@ -180,7 +160,7 @@ static int finish_tar(struct restore *r)
     if (r->n_directories)
         qsort(r->directories, r->n_directories, sizeof *r->directories, compare_tar_directories);
     for (size_t i = 0; i < r->n_directories && !error; i++)
-        error = tar_begin(&r->out, &r->directories[i].file);
+        error = tar_begin(&r->out, &r->directories[i]);
     if (!error) error = tar_finish(&r->out);
     return error ? fail_output(&r->out, error) : CODE_OK;
 }
@@ -189,6 +169,11 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
 {
     struct restore *r = (struct restore *)user;
     int code = CODE_OK;
+    add_seen_file(&r->seen, file);
+    if (r->is_checked) {
+        r->is_tar |= *file->path != 0 || file->kind == LMC_FILE_DIRECTORY;
+        return LMC_OK;
+    }
     if (number == 0) {
         /* a lone file has no path of its own: the snapshot's name is its name */
         r->tree.is_empty = *file->path == 0 && file->kind == LMC_FILE_DIRECTORY;
@@ -203,11 +188,15 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         r->out.outlet.sparse = r->started && r->out.is_file;
     }
     if (code == CODE_OK && r->is_tar) code = begin_tar_file(r, file);
-    if (code == CODE_OK && r->is_tree) {
-        add_path(r, file->path);
-        code = begin_tree_file(&r->tree, file);
-    }
+    if (code == CODE_OK && r->is_tree) code = begin_tree_file(&r->tree, file);
     return stop_restore(r, code);
+}
+
+static int fail_write(const struct restore *r, int error)
+{
+    return r->is_tree
+               ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error, "cannot write it")
+               : fail_output(&r->out, error);
 }
 
 static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
@@ -216,14 +205,8 @@ static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
     int error;
     r->total += size;
     if (r->is_skipped) return LMC_OK;
-    if (!r->is_tree) {
-        error = write_output(&r->out, data, size);
-        return error ? stop_restore(r, fail_output(&r->out, error)) : LMC_OK;
-    }
-    error = outlet_write(&r->tree.outlet, data, size);
-    return error ? stop_restore(r, fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
-                                              "cannot write it"))
-                 : 0;
+    error = outlet_write(r->is_tree ? &r->tree.outlet : &r->out.outlet, data, size);
+    return error ? stop_restore(r, fail_write(r, error)) : LMC_OK;
 }
 
 /* Called by several threads at once. The first error is reported, by whoever had it. */
@@ -235,32 +218,22 @@ static enum lmc_status restore_bytes_at(void *user, uint64_t offset, const void 
     pthread_mutex_lock(&r->lock);
     r->total += size;
     if (out->size < offset + size) out->size = offset + size;
-    if (error && r->code == CODE_OK)
-        r->code = r->is_tree ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error,
-                                          "cannot write it")
-                             : fail_output(&r->out, error);
+    if (error && r->code == CODE_OK) r->code = fail_write(r, error);
     pthread_mutex_unlock(&r->lock);
     return error ? LMC_ERR_WRITE : LMC_OK;
-}
-
-static void add_record(struct restore *r, const lmc_file *file)
-{
-    struct record *record;
-    if (file->kind != LMC_FILE_REGULAR) return;
-    r->records = (struct record *)grow(r->records, r->n_records, &r->room, sizeof *r->records);
-    record = &r->records[r->n_records++];
-    record->path = copy_string(file->path, strlen(file->path));
-    record->size = file->size;
-    record->crc = file->crc;
 }
 
 static enum lmc_status restore_end(void *user, const lmc_file *file, size_t number)
 {
     struct restore *r = (struct restore *)user;
-    (void)number;
     r->n_quantised += count_lossy(file);
-    if (r->keeps_records) add_record(r, file);
-    if (r->is_tree || r->is_tar) add_seen_file(&r->seen, file);
+    r->seen.list[number].size = file->size;
+    r->seen.list[number].crc = file->crc;
+    if (r->is_checked) {
+        r->n_files += file->kind == LMC_FILE_REGULAR;
+        r->total += file->size;
+        return LMC_OK;
+    }
     if (r->is_tree) return stop_restore(r, end_tree_file(&r->tree, file));
     if (r->is_tar) {
         int error = r->is_skipped ? 0 : tar_end(&r->out, file);
@@ -271,31 +244,15 @@ static enum lmc_status restore_end(void *user, const lmc_file *file, size_t numb
     return LMC_OK;
 }
 
-/* As files are limited: a small hostile snapshot can ask for many links, deep down. */
-static int check_limits(const struct restore *r)
-{
-    const uint64_t most = most_files(r->o), deepest = most_levels(r->o);
-    if (r->links.n > most)
-        return fail(CODE_ERROR, r->input, "holds %llu links; --max-files allows more than %llu",
-                    (unsigned long long)r->links.n, (unsigned long long)most);
-    for (size_t i = 0; i < r->links.n; i++) {
-        uint64_t depth = 1;
-        for (const char *p = r->links.list[i].path; *p; p++) depth += *p == '/';
-        if (depth > deepest)
-            return fail(CODE_ERROR, r->input,
-                        "holds a link %llu directories deep; --max-depth allows more than %llu",
-                        (unsigned long long)depth, (unsigned long long)deepest);
-    }
-    return CODE_OK;
-}
-
 static enum lmc_status restore_metadata(void *user, const char *key, const void *value, size_t size)
 {
     struct restore *r = (struct restore *)user;
+    if (r->is_checked && strcmp(key, BASE_KEY) == 0)
+        r->made_with = copy_string((const char *)value, size);
     if ((!r->is_tree && !r->is_tar) || strcmp(key, LINKS_KEY) != 0) return LMC_OK;
     if (decode_links(&r->links, value, size) != 0 || match_links(&r->links, &r->seen) != 0)
         return stop_restore(r, fail_bad_links(r->input));
-    return stop_restore(r, check_limits(r));
+    return r->is_checked ? LMC_OK : stop_restore(r, check_links_of_tree(&r->links, r->input, r->o));
 }
 
 void complete_attributes(struct attributes *a, const struct stat *input)
@@ -325,6 +282,13 @@ static int is_passed_on(const char *target)
     return !target || (stat(target, &st) == 0 && !S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode));
 }
 
+static int is_delta_source(const struct source *s)
+{
+    uint8_t wanted[LMC_FINGERPRINT_SIZE];
+    int is_delta;
+    return parse_header(s->header, sizeof s->header, wanted, &is_delta) == 0 && is_delta;
+}
+
 int run_restore(struct restore *r, struct source *s, const lmc_base *base)
 {
     lmc_restore_options options;
@@ -335,11 +299,17 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     options.end_file = restore_end;
     options.read_back = restore_read_back;
     options.metadata = restore_metadata;
+    if (r->is_checked) {
+        options.write = NULL;
+        options.check_hashes = r->o->hashes;
+        options.has_hashes = &r->has_hashes;
+    }
     init_second_look(&r->again, s, base, r->o);
+    r->again.lacks_base = r->is_checked && !base && is_delta_source(s);
     if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
     else options.write_at = restore_bytes_at;
     if (r->code != CODE_OK) return r->code;
-    read_links_ahead(r, s, base);
+    if (!r->is_checked) read_links_ahead(r, s, base);
     status = restore_source(&r->again, &options, NULL);
     if (r->code != CODE_OK) return r->code;
     return status == LMC_OK ? CODE_OK : fail_restore(&r->again, status);
@@ -386,15 +356,12 @@ void free_restore(struct restore *r)
     if (r->fd_again >= 0) close(r->fd_again);
     pthread_mutex_destroy(&r->lock);
     close_second_look(&r->again);
-    for (size_t i = 0; i < r->n_paths; i++) free(r->paths[i]);
-    free(r->paths);
-    for (size_t i = 0; i < r->n_records; i++) free(r->records[i].path);
-    free(r->records);
     free_links(&r->links);
     free_links(&r->ahead);
     free(r->one_files);
     free_seen_files(&r->seen);
-    for (size_t i = 0; i < r->n_directories; i++) free((char *)r->directories[i].file.path);
+    free(r->made_with);
+    for (size_t i = 0; i < r->n_directories; i++) free((char *)r->directories[i].path);
     free(r->directories);
     free_tree(&r->tree);
 }

@@ -26,14 +26,6 @@
 
 struct common;
 struct source;
-struct tar_directory;
-
-/* A file that was restored: what it should read as. */
-struct record {
-    char *path;
-    uint64_t size;
-    uint32_t crc;
-};
 
 /* A file of several names. */
 struct one_file {
@@ -51,25 +43,24 @@ struct restore {
     struct output out; /* not of a tree */
     struct attributes attributes;
     struct restored_tree tree; /* its target is that of a file, too */
-    int keeps_records;         /* of all files, for --rm to read them again */
-    struct record *records;
-    size_t n_records, room;
-    char **paths; /* of the files so far, to read again what others repeat */
-    size_t n_paths, room_for_paths;
-    int fd_again; /* one of them; -1: none is open */
+    int fd_again;              /* of a file to read again what others repeat; -1: none is open */
     size_t again_number;
     struct links links;
     struct links ahead;         /* as the index has them, of a stream of tar */
     struct one_file *one_files; /* sorted by target; of one file as many as it has links */
     size_t n_one_files;
-    int is_skipped;                    /* the file at hand: it was written by another name */
-    struct seen_files seen;            /* of a tree: for the links, which come last */
-    struct tar_directory *directories; /* of a tar stream, where they come last */
+    int is_skipped;         /* the file at hand: it was written by another name */
+    struct seen_files seen; /* all files so far */
+    lmc_file *directories;  /* of a tar stream, where they come last; the paths are our own */
     size_t n_directories, room_for_directories;
     pthread_mutex_t lock; /* of total, code and the outlet's size, while several threads write */
     uint64_t total;       /* bytes */
     uint64_t n_quantised; /* tensors */
     int code;             /* what a callback has reported */
+    /* Nothing is written, but all is checked (lmc -t) */
+    int is_checked, has_hashes;
+    uint64_t n_files;
+    char *made_with; /* what the base was called; NULL: it does not say */
 };
 
 /* target: NULL for standard output; it and the others must outlive the restore. */

@@ -1,4 +1,4 @@
-/* writer.h - a snapshot that is being written to an output
+/* writer.h - a snapshot that is being written to an output, from files or from another snapshot
  * SPDX-License-Identifier: MIT
  *
  *   open_output -> open_snapshot -> lmc_writer_begin_file, ..._write, ..._end_file -> more files
@@ -12,8 +12,10 @@
 #include "../../lmc.h"
 #include "../input/walk.h"
 
+struct archive;
 struct attributes;
 struct base;
+struct coding;
 struct members;
 struct common;
 struct output;
@@ -29,5 +31,13 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
  * that is still to be committed. *use: what the base was good for, if that is measured. */
 int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
                     struct base_use *use, const struct common *o);
+
+/* Codes the open snapshot, whose index was read, to the open output, which is closed on return.
+ * base: NULL or what it is coded against. name: for messages; NULL: that of the output. is_useless:
+ * set if nothing was coded against the base. Then nothing was put out: an output that is held
+ * (hold_output) is still open, and begins anew. NULL: that is not asked. */
+int recode_archive(struct archive *a, const struct base *base, struct output *out,
+                   const struct attributes *attributes, const char *name,
+                   const struct coding *coding, const struct common *o, int *is_useless);
 
 #endif

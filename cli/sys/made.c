@@ -194,22 +194,6 @@ int count_made_file(struct made *m)
     return 0;
 }
 
-int leave_empty(struct made *m)
-{
-    int error = 0, is_empty = 1;
-    lock_temporary();
-    while (m->at && is_empty && !error) {
-        const size_t number = m->at;
-        error = go_up(m);
-        if (error) break;
-        is_empty = unlinkat(m->fd, m->list[number].name, AT_REMOVEDIR) == 0;
-        if (is_empty) m->list[number].is_there = 0;
-        else if (errno != ENOTEMPTY && errno != EEXIST) error = errno;
-    }
-    unlock_temporary();
-    return error;
-}
-
 /* What is above is opened before the mode is set, which may lock it. */
 static int finish_directory(const struct made *m, const struct made_directory *d, int is_synced)
 {
@@ -237,23 +221,6 @@ int finish_made(struct made *m, int is_synced)
             m->fd = up;
             m->at = d->parent;
         }
-    }
-    return error;
-}
-
-int remove_made(struct made *m)
-{
-    int error = 0;
-    for (size_t i = m->n; i-- > 1;) {
-        struct made_directory *d = &m->list[i];
-        int failed;
-        if (!d->is_made || !d->is_there) continue;
-        failed = go_to_made(m, d->parent);
-        lock_temporary();
-        if (!failed && unlinkat(m->fd, d->name, AT_REMOVEDIR) != 0) failed = errno;
-        unlock_temporary();
-        if (!failed || failed == ENOENT) d->is_there = 0;
-        else if (failed != ENOTEMPTY && failed != EEXIST) error = failed;
     }
     return error;
 }

@@ -214,7 +214,7 @@ static int publish_output(struct output *out, const struct attributes *attribute
         if (error && error != EEXIST) error = copy_to_temporary(out, attributes);
     }
     if (!error && out->temporary) error = rename_temporary(out);
-    if (error || out->is_synced_later) {
+    if (error) {
         if (directory >= 0) close(directory);
         return error;
     }
@@ -229,7 +229,7 @@ int commit_output(struct output *out, const struct attributes *attributes)
     if (!error) error = outlet_finish(&out->outlet);
     if (!error && out->is_file) {
         error = set_attributes(out->fd, attributes);
-        if (!error && !out->is_synced_later && fsync(out->fd) != 0) error = errno;
+        if (!error && fsync(out->fd) != 0) error = errno;
         if (!error) error = publish_output(out, attributes);
     }
     if (!error) {

@@ -1,4 +1,4 @@
-/* platform.h - what must be said before any header of the system is included
+/* platform.h - the headers of the system that nearly all files use, and what must be said before
  * SPDX-License-Identifier: MIT
  *
  * Every header of the command includes this first, and every source file its own header first.
@@ -24,7 +24,15 @@
 #define st_ctim st_ctimespec
 #endif
 
+#include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #ifndef O_CLOEXEC
 #define O_CLOEXEC 0
 #endif

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "replace.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #if defined(__linux__)
@@ -12,28 +15,9 @@
 #endif
 
 #include "report.h"
+#include "tree.h"
 
-int move_without_overwriting(const char *from, const char *to)
-{
-    int fd;
-    if (link(from, to) == 0) {
-        int error = unlink(from) == 0 ? 0 : errno;
-        if (error) unlink(to);
-        return error;
-    }
-    if (errno == EEXIST) return EEXIST;
-    fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (fd < 0) return errno;
-    close(fd);
-    if (rename(from, to) != 0) {
-        int error = errno;
-        unlink(to);
-        return error;
-    }
-    return 0;
-}
-
-/* rename() with a flag; 0 or errno. ENOSYS: there is no such thing here. */
+/* rename() with a flag. ENOSYS: there is no such thing here. */
 enum rename_flag { MOVE_ONLY = 1, EXCHANGE = 2 }; /* Linux's RENAME_NOREPLACE, RENAME_EXCHANGE */
 
 static int rename_by(const char *from, const char *to, enum rename_flag flag)
@@ -49,21 +33,33 @@ static int rename_by(const char *from, const char *to, enum rename_flag flag)
 #endif
 }
 
-int move_tree(const char *from, const char *to)
+int move_without_overwriting(const char *from, const char *to)
 {
-    int error = rename_by(from, to, MOVE_ONLY);
+    struct stat st;
+    const int is_tree = lstat(from, &st) == 0 && S_ISDIR(st.st_mode);
+    int fd, error = rename_by(from, to, MOVE_ONLY);
     if (error != ENOSYS) return error;
-    if (mkdir(to, 0700) != 0) return errno;
-    if (rename(from, to) != 0) {
-        error = errno;
-        rmdir(to);
+    if (!is_tree && link(from, to) == 0) {
+        error = unlink(from) == 0 ? 0 : errno;
+        if (error) unlink(to);
         return error;
     }
-    return 0;
+    if (!is_tree && errno == EEXIST) return EEXIST;
+    if (is_tree && mkdir(to, 0700) != 0) return errno;
+    if (!is_tree) {
+        fd = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd < 0) return errno;
+        close(fd);
+    }
+    if (rename(from, to) == 0) return 0;
+    error = errno;
+    if (is_tree) rmdir(to);
+    else unlink(to);
+    return error;
 }
 
 /* Puts the tree where another one is. That one steps aside first, and comes back if anything fails.
- * 0 or errno. Called with the lock of the temporary name. */
+ * Called with the lock of the temporary name. */
 static int exchange_trees(const char *from, const char *to, char *aside)
 {
     int error = 0;
@@ -84,4 +80,113 @@ int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
     int error = rename_by(from, to, EXCHANGE);
     *is_aside = error == ENOSYS;
     return *is_aside ? exchange_trees(from, to, aside) : error;
+}
+
+/* -- removing a tree -- */
+
+/* A tree may be as deep as it has bytes. So there is no recursion, no list of what is above and no
+ * long path: what is in a directory of the root moves up into the root before that directory goes,
+ * and nothing is ever deeper than that.
+ *
+ *     root/a/b/c  ->  root/0/c  ->  root/1
+ */
+struct removal {
+    int root;
+    dev_t dev;       /* other file systems are not entered */
+    uint64_t number; /* the next name that moves up */
+    size_t n_gone;   /* names, and directories that have moved */
+    int error;       /* the first one */
+};
+
+static void keep_error(struct removal *r, int failed)
+{
+    if (failed && !r->error) r->error = errno;
+}
+
+/* What is no directory goes. Of a directory returns 1: its owner may do with it as he likes. */
+static int open_up_or_unlink(struct removal *r, int fd, const char *name)
+{
+    struct stat st;
+    int failed = fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0;
+    if (!failed && st.st_dev != r->dev) {
+        errno = EBUSY;
+        failed = 1;
+    } else if (!failed && S_ISDIR(st.st_mode)) {
+        /* what this does not help with fails later, and is reported then */
+        if ((st.st_mode & 0700) != 0700) (void)!fchmodat(fd, name, 0700, 0);
+        return 1;
+    } else if (!failed) failed = unlinkat(fd, name, 0) != 0;
+    keep_error(r, failed);
+    r->n_gone += !failed;
+    return 0;
+}
+
+static int move_up(struct removal *r, int fd, const char *name)
+{
+    char to[24];
+    int failed;
+    do {
+        snprintf(to, sizeof to, "%llu", (unsigned long long)r->number++);
+        failed = renameat(fd, name, r->root, to) != 0;
+    } while (failed && (errno == EEXIST || errno == ENOTEMPTY || errno == ENOTDIR));
+    return failed;
+}
+
+/* Opens a directory in another one to list it, itself if name is "."; NULL: that fails. */
+static DIR *open_listing(struct removal *r, int fd, const char *name)
+{
+    const int inner = openat(fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *d = inner < 0 ? NULL : fdopendir(inner);
+    keep_error(r, !d);
+    if (!d && inner >= 0) close(inner);
+    return d;
+}
+
+static void remove_directory(struct removal *r, const char *name)
+{
+    DIR *d = open_listing(r, r->root, name);
+    struct dirent *entry;
+    int failed;
+    while (d && (entry = next_entry(d, &r->error)) != NULL)
+        if (open_up_or_unlink(r, dirfd(d), entry->d_name)) {
+            failed = move_up(r, dirfd(d), entry->d_name);
+            keep_error(r, failed);
+            r->n_gone += !failed;
+        }
+    if (d) closedir(d);
+    failed = unlinkat(r->root, name, AT_REMOVEDIR) != 0;
+    keep_error(r, failed);
+    r->n_gone += !failed;
+}
+
+/* Again and again, while anything goes: what has moved up may not show in the listing. */
+static void remove_below(struct removal *r)
+{
+    do {
+        DIR *d = open_listing(r, r->root, ".");
+        struct dirent *entry;
+        r->n_gone = 0;
+        while (d && (entry = next_entry(d, &r->error)) != NULL)
+            if (open_up_or_unlink(r, r->root, entry->d_name)) remove_directory(r, entry->d_name);
+        if (d) closedir(d);
+    } while (r->n_gone);
+}
+
+int remove_tree(const char *path)
+{
+    struct removal r;
+    struct stat st;
+    if (lstat(path, &st) != 0) return errno;
+    if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 ? 0 : errno;
+    memset(&r, 0, sizeof r);
+    r.dev = st.st_dev;
+    if ((st.st_mode & 0700) != 0700) (void)!chmod(path, 0700);
+    r.root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    keep_error(&r, r.root < 0);
+    if (r.root >= 0) {
+        remove_below(&r);
+        close(r.root);
+    }
+    keep_error(&r, rmdir(path) != 0);
+    return r.error;
 }

@@ -19,7 +19,7 @@
 #include "memory.h"
 #include "names.h"
 #include "progress.h"
-#include "removal.h"
+#include "replace.h"
 #include "report.h"
 #include "tree.h"
 

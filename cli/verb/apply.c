@@ -1,34 +1,23 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../format/hex.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/opened.h"
-#include "../input/common.h"
+#include "../input/source.h"
+#include "../input/damage.h"
 #include "../input/links.h"
 #include "../input/second_look.h"
-#include "../input/side_file.h"
+#include "../input/source_tree.h"
 #include "../job/restored_links.h"
+#include "../job/restored_tree.h"
+#include "../job/restorer.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
-#include "apply_beside.h"
-#include "apply_in_place.h"
-#include "apply_journal.h"
-#include "apply_place.h"
 #include "apply_target.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)
@@ -147,19 +136,20 @@ static int identify_target(struct apply *a)
 static int fail_target(const struct apply *a, const struct delta *d)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
-    char *journal = name_journal(a->path);
-    enum exit_code code = a->found == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
+    char named[MADE_WITH_TEXT];
+    const char *journal = a->journal.path;
+    enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     format_hex(wanted, d->wanted, SHORT_FINGERPRINT);
     format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT);
-    if (a->found == JOURNAL_DAMAGED)
+    if (a->journal.state == JOURNAL_DAMAGED)
         snprintf(more, sizeof more,
                  "; it was left half applied, and its side file %.300s is damaged: replace the "
                  "target by a good copy",
                  journal);
-    else if (a->found == JOURNAL_OTHER)
+    else if (a->journal.state == JOURNAL_OTHER)
         snprintf(more, sizeof more, "; it was left half applied: first finish %.200s (see %.300s)",
-                 a->found_name, journal);
-    else if (a->found == JOURNAL_OURS)
+                 a->journal.found_name, journal);
+    else if (a->journal.state == JOURNAL_OURS)
         snprintf(more, sizeof more,
                  "; it was left half applied and changed since, see %.300s: replace the target by "
                  "a good copy",
@@ -167,11 +157,8 @@ static int fail_target(const struct apply *a, const struct delta *d)
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
-    free(journal);
-    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
-                there, d->name, wanted, d->made_with ? " (named '" : "",
-                d->made_with ? d->made_with : "", d->made_with ? "' when this delta was made)" : "",
-                more);
+    return fail(code, a->name, "is %s, but %s needs the base %s%s; nothing was changed%s", there,
+                d->name, wanted, format_made_with(named, d->made_with), more);
 }
 
 /* Links are no part of what is applied block by block. */
@@ -203,8 +190,7 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that is still to be applied to the target, whose fingerprint is known;
- * n_deltas: none. */
+/* *next: the first delta that is still to be applied to the identified target; n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -214,7 +200,7 @@ static int find_next(struct apply *a, size_t *next)
             memcmp(b->fingerprint, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) == 0) {
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
-            is_done = code == CODE_OK && holds_result(b, archive.reader);
+            is_done = code == CODE_OK && holds_result(b, &archive);
             if (is_done && i == a->n_deltas) code = check_target_links(a, &archive);
             if (is_done && i == a->n_deltas && code == CODE_OK)
                 code = update_target_links(a, &archive);
@@ -230,29 +216,15 @@ static int find_next(struct apply *a, size_t *next)
     return fail_target(a, &a->deltas[0]);
 }
 
-/* The target is whole, so a side file is one of the past: the target was replaced, or killed
- * between its last steps. */
+/* The target is whole: it was replaced, or an apply was killed between its last steps. */
 static int forget_journal(struct apply *a)
 {
-    struct journal j;
-    enum journal_state state;
-    char *name;
-    int code;
-    if (a->found == JOURNAL_NONE) return CODE_OK;
-    init_journal(&j, name_journal(a->path));
-    code = find_journal(&j, &state, a->header, &name);
-    if (code == CODE_OK) {
-        if (a->o->verbosity > 0)
-            say(a->name,
-                "is whole: the side file of an earlier apply, %s, is of no use any more and "
-                "removed",
-                j.path);
-        code = remove_journal(&j);
-    }
-    a->found = JOURNAL_NONE;
-    free(name);
-    free_journal(&j);
-    return code;
+    if (a->journal.state == JOURNAL_NONE) return CODE_OK;
+    if (a->o->verbosity > 0)
+        say(a->name,
+            "is whole: the side file of an earlier apply, %s, is of no use any more and removed",
+            a->journal.path);
+    return remove_journal(&a->journal);
 }
 
 /* Keeps the delta that was applied: its files are now the target's, for the next one. */
@@ -274,9 +246,189 @@ static void keep_last(struct apply *a, const struct archive *delta)
     memset(&a->bases, 0, sizeof a->bases);
 }
 
-/* base: the target, if that is known to be what the delta needs; NULL: it is trusted to be.
- * *is_wrong: it is not, and nothing was said. */
-static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, int *is_wrong)
+struct rewrite {
+    struct archive *delta;
+    uint64_t at;          /* in the delta, which is read from front to back */
+    struct place reading; /* the target */
+    struct journal *journal;
+    uint64_t n_before; /* bytes of the files before the one in work */
+    size_t file_number;
+    int code;
+};
+
+static enum lmc_status stop_rewrite(struct rewrite *w, int code)
+{
+    w->code = code;
+    return code == CODE_OK ? LMC_OK : LMC_ERR_WRITE;
+}
+
+static enum lmc_status stream_delta(void *user, void *dst, size_t size, size_t *got)
+{
+    struct rewrite *w = (struct rewrite *)user;
+    uint64_t left = archive_size(w->delta) - w->at;
+    *got = left < size ? (size_t)left : size;
+    if (*got && read_archive(w->delta, w->at, dst, *got) != LMC_OK)
+        return stop_rewrite(w, fail_archive(w->delta, LMC_ERR_READ));
+    w->at += *got;
+    progress_add(*got);
+    return LMC_OK;
+}
+
+static enum lmc_status rewrite_begin(void *user, const lmc_file *file, size_t number)
+{
+    struct rewrite *w = (struct rewrite *)user;
+    (void)file;
+    if (number > 0) w->n_before += lmc_reader_get_file(w->delta->reader, number - 1)->size;
+    w->file_number = number;
+    return number < snapshot_info(w->delta->reader).n_files ? LMC_OK : LMC_ERR_WRITE;
+}
+
+static enum lmc_status rewrite_bytes(void *user, const void *data, size_t size)
+{
+    struct rewrite *w = (struct rewrite *)user;
+    const uint64_t offset = w->journal->n_handed - w->n_before;
+    return stop_rewrite(
+        w, hand_to_journal(w->journal, w->file_number, offset, (const unsigned char *)data, size));
+}
+
+/* Called by whoever plans blocks, never at the same time as rewrite_bytes. */
+static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    struct rewrite *w = (struct rewrite *)user;
+    int code =
+        read_through_journal(w->journal, &w->reading, number, offset, (unsigned char *)dst, size);
+    return stop_rewrite(w, code);
+}
+
+/* What is known of the damage: it lies behind the bytes that were handed on. */
+static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
+{
+    if (status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT)
+        return fail_archive(w->delta, status);
+    return fail_damage_behind(w->delta, status, w->file_number, w->journal->n_handed - w->n_before);
+}
+
+/* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
+static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
+{
+    lmc_restore_options options;
+    lmc_stream stream;
+    int code;
+    open_place(&w->reading, root, get_delta_file, w->delta, 0);
+    memset(&options, 0, sizeof options);
+    options.parallel = &w->delta->o->parallel;
+    options.user = w;
+    options.begin_file = rewrite_begin;
+    options.write = rewrite_bytes;
+    options.read_back = rewrite_read_back;
+    options.in_place = 1;
+    options.done_size = w->journal->n_handed;
+    stream.read = stream_delta;
+    stream.user = w;
+    progress_start(w->delta->name, archive_size(w->delta));
+    *status = lmc_snapshot_restore(&stream, NULL, &options);
+    progress_clear();
+    code = worse(w->code, close_place(&w->reading));
+    if (*status == LMC_ERR_ARGUMENT &&
+        options.done_size) /* no such number: the side file is of something else */
+        *status = LMC_ERR_BASE_WRONG;
+    if (code == CODE_OK && *status != LMC_OK)
+        code =
+            *status == LMC_ERR_BASE_WRONG ? CODE_BASE : worse(CODE_ERROR, fail_rewrite(w, *status));
+    return code;
+}
+
+static int fail_half(const struct apply *a, const struct journal *j, const char *delta)
+{
+    return fail(CODE_BASE, a->name,
+                "is not the base that %s needs, which showed only after %llu bytes; up to there it "
+                "is changed already. Replace it by a good copy, of before or after this delta, and "
+                "apply again; %s remembers how far it got",
+                delta, (unsigned long long)j->n_recorded, j->path);
+}
+
+/* Applies an open delta of the target's layout; if that is half applied, the journal is of this
+ * delta. *is_wrong: the target is something else, and nothing was changed or said. */
+static int apply_in_place(struct apply *a, struct archive *delta, enum look look, int *is_wrong)
+{
+    struct journal *const j = &a->journal;
+    struct place writing;
+    struct rewrite w;
+    enum lmc_status status;
+    uint64_t total = total_of_files(delta->reader);
+    const int is_resumed = look == TARGET_HALF;
+    int code;
+    open_place(&writing, a->path, get_delta_file, delta, 1);
+    writing.is_strict = !a->o->force;
+    j->target = &writing;
+    j->target_name = a->name;
+    code = check_files(a, delta, look, is_wrong);
+    if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
+    if (code == CODE_OK) code = check_bases(&a->base_options);
+    if (code == CODE_OK)
+        code = is_resumed ? recover_journal(j, snapshot_info(delta->reader).n_files)
+                          : begin_journal(j, delta, total);
+    if (code != CODE_OK) return worse(code, close_place(&writing));
+    if (is_resumed && a->o->verbosity > 0)
+        say(a->name, "was left half applied; going on with %s behind %llu of %llu bytes",
+            delta->name, (unsigned long long)j->n_handed, (unsigned long long)total);
+    memset(&w, 0, sizeof w);
+    w.delta = delta;
+    w.journal = j;
+    code = rewrite_target(&w, a->path, &status);
+    if (code == CODE_BASE && status == LMC_ERR_BASE_WRONG) {
+        *is_wrong = !j->is_touched;
+        if (j->is_touched) code = fail_half(a, j, delta->name);
+    }
+    if (code == CODE_OK) code = flush_journal(j);
+    code = worse(code, close_place(&writing));
+    if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
+    if (code == CODE_OK ||
+        (!j->is_touched && !is_resumed)) /* then it is as if this had not begun */
+        code = worse(code, remove_journal(j));
+    else if (status != LMC_ERR_BASE_WRONG)
+        say(a->name, "is left half applied; once the cause is gone, give the same command again, "
+                     "and it goes on");
+    set_last_words(NULL, NULL);
+    return code;
+}
+
+/* Restores a delta that changes the layout beside the target, which it replaces then. */
+static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
+{
+    struct restore r;
+    struct source s;
+    struct common o = *a->o;
+    int code;
+    o.force = 1;
+    o.bases = &a->bases;
+    init_restore(&r, d->path, a->path, &o);
+    code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
+    if (code == CODE_OK) {
+        code = open_snapshot_source(&s, d->path, &o);
+        progress_start(s.name, s.size);
+        if (code == CODE_OK) code = run_restore(&r, &s, base);
+        progress_clear();
+        if (code == CODE_OK) code = check_bases(&o);
+        if (code == CODE_OK && r.is_tree) code = make_links(r.tree.root, &r.links, d->name);
+        if (code != CODE_OK) {
+            discard_restore(&r);
+        } else if (r.is_tree) { /* all that was listed belonged to the base, and may go */
+            code = exchange_tree(&r.tree, &a->st);
+        } else {
+            complete_attributes(&r.attributes, &a->st);
+            code = commit_output(&r.out, &r.attributes);
+        }
+        close_source(&s);
+    }
+    free_restore(&r);
+    return code;
+}
+
+/* base: the target, if that is known to be it. *is_wrong: it is not, and nothing was said. */
+static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, enum look look,
+                       int *is_wrong)
 {
     struct archive archive;
     double start = now();
@@ -289,10 +441,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     }
     if (code == CODE_OK) code = check_target_links(a, &archive);
     if (code == CODE_OK && can) {
-        struct journal j;
-        init_journal(&j, name_journal(a->path));
-        code = apply_in_place(a, &archive, &j, !base, 0, is_wrong);
-        free_journal(&j);
+        code = apply_in_place(a, &archive, look, is_wrong);
     } else if (code == CODE_OK && base) {
         code = apply_beside(a, d, base);
         if (code == CODE_OK) code = lock_target(a);
@@ -308,7 +457,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
     if (code == CODE_OK) code = update_target_links(a, &archive);
-    if (wants_summary(a->o))
+    if (wants_summary(a->o) && look != TARGET_HALF)
         say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name,
             can ? "" : " beside it, for its layout changes", (unsigned long long)size,
             (double)size / 1e6 / (now() - start + 1e-9));
@@ -316,48 +465,23 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     return code;
 }
 
-/* Goes on where an earlier apply of this delta was interrupted. *is_wrong: the target has been
- * replaced since. */
-static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
-{
-    struct archive archive;
-    struct journal j;
-    enum journal_state state;
-    char *name = NULL;
-    int code = open_delta(a, d, &archive, NULL);
-    *is_wrong = 0;
-    init_journal(&j, name_journal(a->path));
-    if (code == CODE_OK) code = check_target_links(a, &archive);
-    if (code == CODE_OK) code = find_journal(&j, &state, a->header, &name);
-    if (code == CODE_OK) code = apply_in_place(a, &archive, &j, 0, 1, is_wrong);
-    if (code == CODE_OK) code = update_target_links(a, &archive);
-    if (code == CODE_OK) keep_last(a, &archive);
-    else close_archive(&archive);
-    free(name);
-    free_journal(&j);
-    return code;
-}
-
 /* *number: of the delta that the side file is of, if it is one of these. */
 static int find_interrupted(struct apply *a, size_t *number)
 {
-    struct journal j;
-    int code;
-    init_journal(&j, name_journal(a->path));
-    code = find_journal(&j, &a->found, a->header, &a->found_name);
-    for (size_t i = 0; i < a->n_deltas && code == CODE_OK && a->found == JOURNAL_OTHER; i++) {
+    struct journal *const j = &a->journal;
+    unsigned char header[JOURNAL_HEADER_SIZE];
+    int code = open_journal(j, name_journal(a->path));
+    for (size_t i = 0; i < a->n_deltas && code == CODE_OK && j->state == JOURNAL_OTHER; i++) {
         struct archive archive;
         code = open_delta(a, &a->deltas[i], &archive, NULL);
-        if (code == CODE_OK) code = describe_delta(&j, &archive, total_of_files(archive.reader));
-        /* all but start, capacity and the name */
-        if (code == CODE_OK && memcmp(j.header + 16, a->header + 16, 8) == 0 &&
-            memcmp(j.header + 40, a->header + 40, JOURNAL_NAME_AT - 40) == 0) {
-            a->found = JOURNAL_OURS;
+        if (code == CODE_OK)
+            code = describe_delta(header, &archive, total_of_files(archive.reader));
+        if (code == CODE_OK && is_same_delta(header, j->header)) {
+            j->state = JOURNAL_OURS;
             *number = i;
         }
         close_archive(&archive);
     }
-    free_journal(&j);
     return code;
 }
 
@@ -376,10 +500,10 @@ static int apply_all(struct apply *a)
 {
     size_t next = 0;
     int code = find_interrupted(a, &next), is_wrong = 1;
-    if (code == CODE_OK && a->found == JOURNAL_OURS)
-        code = resume_delta(a, &a->deltas[next], &is_wrong);
-    else if (code == CODE_OK && a->found == JOURNAL_NONE && a->trust_base)
-        code = apply_delta(a, &a->deltas[next], NULL, &is_wrong);
+    if (code == CODE_OK && a->journal.state == JOURNAL_OURS)
+        code = apply_delta(a, &a->deltas[next], NULL, TARGET_HALF, &is_wrong);
+    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->trust_base)
+        code = apply_delta(a, &a->deltas[next], NULL, TARGET_TRUSTED, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {
         next++;
@@ -393,7 +517,8 @@ static int apply_all(struct apply *a)
     }
     for (; next < a->n_deltas && code == CODE_OK; next++) {
         const struct delta *d = &a->deltas[next];
-        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, &is_wrong);
+        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, TARGET_KNOWN,
+                           &is_wrong);
         if (is_wrong)
             code = fail(CODE_BASE, a->name,
                         "was changed while %s was being applied; nothing of this delta was written",
@@ -402,16 +527,15 @@ static int apply_all(struct apply *a)
     return code;
 }
 
-int apply_deltas(char **names, size_t n, const struct apply_options *options)
+int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
 {
-    const struct common *o = &options->common;
     struct apply a;
     int code;
     memset(&a, 0, sizeof a);
     a.o = o;
-    a.trust_base = options->trust_base;
+    a.trust_base = trust_base;
     a.name = names[n - 1];
-    a.lock = -1;
+    a.lock = a.journal.fd = -1;
     a.base_options = *o;
     a.base_options.bases = &a.bases;
     a.n_deltas = n - 1;
@@ -432,7 +556,7 @@ int apply_deltas(char **names, size_t n, const struct apply_options *options)
     for (size_t i = 0; i < a.n_deltas; i++) free(a.deltas[i].made_with);
     free_bases(&a.bases);
     free(a.deltas);
-    free(a.found_name);
+    free_journal(&a.journal);
     free(a.path);
     return code;
 }

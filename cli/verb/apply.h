@@ -12,17 +12,12 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../input/common.h"
 
-struct apply_options {
-    struct common common; /* whose bases are not used: the base is the target */
-    int trust_base; /* --trust-base: do not read the target first to know that it is the base */
-};
-
-/* names: of the deltas and, at the end, of the target, n in all, 2 or more. After an error the
- * target is what it was, or half applied, and then the same command goes on. */
-int apply_deltas(char **names, size_t n, const struct apply_options *options);
+/* names: of the deltas and, at the end, of the target, n in all, 2 or more. trust_base
+ * (--trust-base): the target is not read first to know that it is the base. o: without bases, for
+ * the base is the target. After an error the target is what it was, or half applied, and then the
+ * same command goes on. */
+int apply_deltas(char **names, size_t n, int trust_base, const struct common *o);
 
 #endif

@@ -1,31 +1,25 @@
 /* SPDX-License-Identifier: MIT */
 #include "apply_journal.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../input/archive.h"
+#include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
+#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/report.h"
 #include "../sys/temporary.h"
-#include "apply_patches.h"
-#include "apply_place.h"
 
+#define JOURNAL_NAME_AT 120u
 #define JOURNAL_NAME_ROOM 256u
 #define JOURNAL_SLOTS_AT 4096u
 #define SLOT_HEADER_SIZE 32u
 #define DELTA_END_SIZE ((size_t)64 << 10)
+#define PATCH_HEADER_SIZE 24u
+#define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches, or what they are the changes of, reach this. Larger is faster
- * and takes more memory. */
+/* A slot is written when its patches, or the bytes that they change, reach this. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -33,17 +27,255 @@
 
 static const unsigned char journal_magic[8] = {0x8C, 'L', 'M', 'C', 'a', 'p', 'l', 0x0A};
 
+/* -- files of the target -- */
+
+void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
+                void *user, int may_write)
+{
+    memset(p, 0, sizeof *p);
+    p->root = root;
+    p->get_file = get_file;
+    p->user = user;
+    p->may_write = may_write;
+    p->fd = -1;
+}
+
+static int fail_place(const struct place *p, size_t number, int error, const char *what)
+{
+    char *path = join_path(p->root, p->get_file(p->user, number)->path);
+    const int code = error < 0 ? fail_changed(path) : fail_errno(path, error, what);
+    free(path);
+    return code;
+}
+
+int sync_place(struct place *p)
+{
+    int error = p->is_written ? sync_data(p->fd) : 0;
+    p->is_written = 0;
+    return error ? fail_place(p, p->number, error, "cannot bring it to the disk") : CODE_OK;
+}
+
+int close_place(struct place *p)
+{
+    int code = p->fd >= 0 ? sync_place(p) : CODE_OK;
+    if (p->fd >= 0) close(p->fd);
+    p->fd = -1;
+    return code;
+}
+
+/* What was checked may be another file now: root must not be led to change others. 0 or errno. */
+static int check_opened(const struct place *p)
+{
+    struct stat st;
+    if (!p->is_strict) return 0;
+    if (fstat(p->fd, &st) != 0) return errno;
+    return S_ISREG(st.st_mode) && st.st_nlink <= 1 ? 0 : -1;
+}
+
+static int go_to_file(struct place *p, size_t number)
+{
+    const char *below = p->get_file(p->user, number)->path;
+    const int flags = (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
+    char *path;
+    int error, code;
+    if (p->fd >= 0 && p->number == number) return CODE_OK;
+    code = close_place(p);
+    if (code != CODE_OK) return code;
+    path = join_path(p->root, below);
+    p->number = number;
+    p->fd = p->is_strict ? open_below(p->root, below, flags) : open(path, flags);
+    error = p->fd < 0 ? errno : check_opened(p);
+    free(path);
+    if (!error) return CODE_OK;
+    if (p->fd >= 0) close(p->fd);
+    p->fd = -1;
+    return fail_place(p, number, error == ELOOP ? -1 : error, "cannot open it");
+}
+
+int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    int code = go_to_file(p, number), error;
+    if (code != CODE_OK) return code;
+    error = read_at(p->fd, offset, dst, size);
+    return error ? fail_place(p, number, error, "cannot read it") : CODE_OK;
+}
+
+int write_place(struct place *p, size_t number, uint64_t offset, const void *data, size_t size)
+{
+    int code = go_to_file(p, number), error;
+    if (code != CODE_OK) return code;
+    p->is_written = 1;
+    error = write_at(p->fd, offset, data, size);
+    return error ? fail_place(p, number, error, "cannot write to it") : CODE_OK;
+}
+
+/* -- patches -- */
+
+/* Little-endian, size bytes. */
+static void store_number(unsigned char *p, uint64_t value, unsigned size)
+{
+    for (unsigned i = 0; i < size; i++) p[i] = (unsigned char)(value >> (8 * i));
+}
+
+static uint64_t load_number(const unsigned char *p, unsigned size)
+{
+    uint64_t value = 0;
+    for (unsigned i = 0; i < size; i++) value |= (uint64_t)p[i] << (8 * i);
+    return value;
+}
+
+static size_t count_masks(size_t size) { return (size + 511) / 512; }
+
+struct patch {
+    size_t file_number, n_words;
+    uint64_t offset;
+    size_t size;
+    const unsigned char *masks, *words;
+};
+
+/* The patch at *at, which moves behind it; 0: there is none. The patches are known to be right. */
+static int next_patch(const struct patches *list, size_t *at, struct patch *p)
+{
+    const unsigned char *head;
+    if (*at == list->size) return 0;
+    head = list->data + *at;
+    p->file_number = (size_t)load_number(head, 4);
+    p->n_words = (size_t)load_number(head + 4, 4);
+    p->offset = load_number(head + 8, 8);
+    p->size = (size_t)load_number(head + 16, 4);
+    p->masks = head + PATCH_HEADER_SIZE;
+    p->words = p->masks + 8 * count_masks(p->size);
+    *at += PATCH_HEADER_SIZE + 8 * (count_masks(p->size) + p->n_words);
+    return 1;
+}
+
+/* The mask of the 64 words that differ; these go to *words, which moves behind them, and of which
+ * one more may be written. No branches: where changes are cannot be foreseen. */
+static uint64_t compare_words(const unsigned char *from, const unsigned char *to,
+                              unsigned char **words)
+{
+    unsigned char *word = *words;
+    uint64_t mask = 0;
+    for (unsigned k = 0; k < 64; k++) {
+        uint64_t old, new_one;
+        memcpy(&old, from + 8 * k, 8);
+        memcpy(&new_one, to + 8 * k, 8);
+        memcpy(word, &new_one, 8);
+        word += old != new_one ? 8 : 0;
+        mask |= (uint64_t)(old != new_one) << k;
+    }
+    *words = word;
+    return mask;
+}
+
+/* Adds what turns one into the other, at most PATCH_SIZE bytes, unless they are equal. */
+static void add_patch(struct patches *list, size_t file_number, uint64_t offset,
+                      const unsigned char *from, const unsigned char *to, size_t size)
+{
+    const size_t n_masks = count_masks(size), most = PATCH_HEADER_SIZE + n_masks * (8 + 512) + 8;
+    unsigned char *head, *mask, *words, *end, last[2][512];
+    if (list->room - list->size < most) {
+        list->room += list->room / 2 + most;
+        list->data = (unsigned char *)resize(list->data, list->room, 1);
+    }
+    head = list->data + list->size;
+    mask = head + PATCH_HEADER_SIZE;
+    words = end = mask + 8 * n_masks;
+    for (; size >= 512; size -= 512, from += 512, to += 512, mask += 8)
+        store_number(mask, compare_words(from, to, &end), 8);
+    if (size) {
+        memset(last, 0, sizeof last);
+        memcpy(last[0], from, size);
+        memcpy(last[1], to, size);
+        store_number(mask, compare_words(last[0], last[1], &end), 8);
+    }
+    if (end == words) return;
+    size += 512 * (size_t)(mask - head - PATCH_HEADER_SIZE) / 8;
+    store_number(head, file_number, 4);
+    store_number(head + 4, (uint64_t)(end - words) / 8, 4);
+    store_number(head + 8, offset, 8);
+    store_number(head + 16, size, 4);
+    store_number(head + 20, 0, 4);
+    list->size = (size_t)(end - list->data);
+}
+
+static unsigned find_lowest_bit(uint64_t mask)
+{
+#if defined(__GNUC__)
+    return (unsigned)__builtin_ctzll(mask);
+#else
+    unsigned n = 0;
+    for (; !(mask & 1); mask >>= 1) n++;
+    return n;
+#endif
+}
+
+/* Puts what of the patch lies within [offset, offset + size) of its file into data. */
+static void use_patch(const struct patch *p, uint64_t offset, unsigned char *data, size_t size)
+{
+    const int is_within = offset <= p->offset && p->offset + p->size <= offset + size;
+    const unsigned char *word = p->words;
+    for (size_t i = 0; i < count_masks(p->size); i++)
+        for (uint64_t mask = load_number(p->masks + 8 * i, 8); mask; mask &= mask - 1, word += 8) {
+            uint64_t at = p->offset + 512 * i + 8 * find_lowest_bit(mask),
+                     end = p->offset + p->size;
+            if (is_within && end - at >= 8) memcpy(data + (size_t)(at - offset), word, 8);
+            else
+                for (size_t k = 0; k < 8 && at + k < end; k++)
+                    if (at + k >= offset && at + k - offset < size) data[at + k - offset] = word[k];
+        }
+}
+
+static unsigned count_bits(uint64_t mask)
+{
+    unsigned n = 0;
+    for (; mask; mask &= mask - 1) n++;
+    return n;
+}
+
+/* Whether patches from a side file are what they must be, for files of these numbers. */
+static int are_patches(const struct patches *list, const struct place *p, size_t n_files)
+{
+    for (size_t at = 0; at < list->size;) {
+        const unsigned char *head = list->data + at;
+        size_t left = list->size - at, size, n_words, n_masks, n = 0;
+        const lmc_file *file;
+        if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files ||
+            load_number(head + 20, 4) != 0)
+            return 0;
+        file = p->get_file(p->user, (size_t)load_number(head, 4));
+        n_words = (size_t)load_number(head + 4, 4);
+        size = (size_t)load_number(head + 16, 4);
+        n_masks = count_masks(size);
+        if (file->kind != LMC_FILE_REGULAR || size == 0 || size > PATCH_SIZE ||
+            load_number(head + 8, 8) > file->size || file->size - load_number(head + 8, 8) < size ||
+            n_words > 64 * n_masks || left - PATCH_HEADER_SIZE < 8 * (n_masks + n_words))
+            return 0;
+        for (size_t i = 0; i < n_masks; i++) {
+            uint64_t mask = load_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
+            size_t n_here = (size - 512 * i + 7) / 8;
+            if (n_here < 64 && mask >> n_here) return 0;
+            n += count_bits(mask);
+        }
+        if (n != n_words) return 0;
+        at += PATCH_HEADER_SIZE + 8 * (n_masks + n_words);
+    }
+    return 1;
+}
+
+/* -- the side file -- */
+
 static int fail_journal(const struct journal *j, int error, const char *what)
 {
     return fail_errno(j->path, error, what);
 }
 
-int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
+int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *delta, uint64_t total)
 {
     uint64_t size = archive_size(delta);
     size_t end = (size_t)(size < DELTA_END_SIZE ? size : DELTA_END_SIZE);
-    unsigned char *bytes = (unsigned char *)resize(NULL, end, 1), *h = j->header;
-    const char *name = strrchr(delta->name, '/') ? strrchr(delta->name, '/') + 1 : delta->name;
+    unsigned char *bytes = (unsigned char *)resize(NULL, end, 1), *h = header;
+    const char *name = base_name(delta->name);
     size_t length = strlen(name) < JOURNAL_NAME_ROOM ? strlen(name) : JOURNAL_NAME_ROOM;
     int failed = read_archive(delta, size - end, bytes, end) != LMC_OK;
     lmc_snapshot_info info = snapshot_info(delta->reader);
@@ -54,11 +286,25 @@ int describe_delta(struct journal *j, struct archive *delta, uint64_t total)
     store_number(h + 16, total, 8);
     store_number(h + 40, size, 8);
     store_number(h + 48, lmc_crc32c(0, bytes, end), 4);
-    snapshot_fingerprint(delta->reader, h + 56);
+    memcpy(h + 56, info.fingerprint, LMC_FINGERPRINT_SIZE);
     memcpy(h + 88, info.base_fingerprint, LMC_FINGERPRINT_SIZE);
     memcpy(h + JOURNAL_NAME_AT, name, length);
     free(bytes);
     return failed ? fail_archive(delta, LMC_ERR_READ) : CODE_OK;
+}
+
+/* All but start, capacity and the name. */
+int is_same_delta(const unsigned char *a, const unsigned char *b)
+{
+    return memcmp(a + 16, b + 16, 8) == 0 && memcmp(a + 40, b + 40, JOURNAL_NAME_AT - 40) == 0;
+}
+
+int begin_journal(struct journal *j, struct archive *delta, uint64_t total)
+{
+    j->capacity = j->number = j->n_handed = j->n_recorded = j->span = 0;
+    j->pending.size = 0;
+    j->is_recorded = j->is_found = j->is_touched = 0;
+    return describe_delta(j->header, delta, total);
 }
 
 /* A new side file, without slots, in the place of any other. The target is synced. */
@@ -117,9 +363,8 @@ static int write_slot(struct journal *j)
     return CODE_OK;
 }
 
-/* What was found may never have come to the disk, if its writer was killed before, or could not
- * sync it. So the slot is written once more in its place: the same bytes, so that a torn write does
- * no harm. */
+/* What was found may not be on the disk, if its writer was killed before it was synced. So the slot
+ * is written once more in its place: the same bytes, so that a torn write does no harm. */
 static int settle_journal(struct journal *j)
 {
     int code = CODE_OK, error = 0;
@@ -205,21 +450,13 @@ int read_through_journal(const struct journal *j, struct place *reading, size_t 
     return code;
 }
 
-void init_journal(struct journal *j, char *path)
-{
-    memset(j, 0, sizeof *j);
-    j->path = path;
-    j->fd = -1;
-    j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
-    j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
-}
-
 void free_journal(struct journal *j)
 {
     if (j->fd >= 0) close(j->fd);
     free(j->pending.data);
     free(j->old);
     free(j->patched);
+    free(j->found_name);
     free(j->path);
 }
 
@@ -235,14 +472,13 @@ int remove_journal(struct journal *j)
 
 /* -- a side file that is there already -- */
 
-/* Reads the header of the side file, which is open. *name: of the delta, for messages; to be
- * freed. */
-static int read_journal_header(struct journal *j, enum journal_state *state,
-                               unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+/* Reads the header of the side file, which is open. */
+static int read_journal_header(struct journal *j)
 {
-    int error = read_at(j->fd, 0, header, JOURNAL_HEADER_SIZE);
+    const unsigned char *const header = j->header;
+    int error = read_at(j->fd, 0, j->header, JOURNAL_HEADER_SIZE);
     if (error > 0) return fail_journal(j, error, "cannot read it");
-    *state = JOURNAL_DAMAGED;
+    j->state = JOURNAL_DAMAGED;
     if (error || memcmp(header, journal_magic, sizeof journal_magic) != 0 ||
         lmc_crc32c(0, header, 508) != load_number(header + 508, 4))
         return CODE_OK;
@@ -254,25 +490,26 @@ static int read_journal_header(struct journal *j, enum journal_state *state,
         load_number(header + 32, 8) < SLOT_HEADER_SIZE ||
         load_number(header + 32, 8) > (uint64_t)1 << 48)
         return CODE_OK;
-    *name =
+    j->found_name =
         copy_string((const char *)header + JOURNAL_NAME_AT, (size_t)load_number(header + 12, 4));
-    *state = JOURNAL_OTHER;
+    j->state = JOURNAL_OTHER;
     return CODE_OK;
 }
 
-int find_journal(struct journal *j, enum journal_state *state,
-                 unsigned char header[JOURNAL_HEADER_SIZE], char **name)
+int open_journal(struct journal *j, char *path)
 {
     struct stat st;
-    *state = JOURNAL_NONE;
-    *name = NULL;
+    memset(j, 0, sizeof *j);
+    j->path = path;
+    j->old = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
+    j->patched = (unsigned char *)resize(NULL, PATCH_SIZE, 1);
     j->fd = open(j->path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (j->fd < 0) return errno == ENOENT ? CODE_OK : fail_journal(j, errno, "cannot open it");
     if (fstat(j->fd, &st) != 0 || !S_ISREG(st.st_mode))
         return fail(
             CODE_ERROR, j->path,
             "is in the way: it should be the side file of lmc apply, and is no file; remove it");
-    return read_journal_header(j, state, header, name);
+    return read_journal_header(j);
 }
 
 /* Reads slot k; *number: 0 if it is not right. 0 or errno. */
@@ -299,15 +536,13 @@ static int read_slot(const struct journal *j, unsigned k, uint64_t file_size, ui
     return error > 0 ? error : 0;
 }
 
-int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE],
-                    size_t n_files)
+int recover_journal(struct journal *j, size_t n_files)
 {
     struct stat st;
-    uint64_t total = load_number(header + 16, 8);
-    memcpy(j->header, header, JOURNAL_HEADER_SIZE);
+    uint64_t total = load_number(j->header + 16, 8);
     j->is_found = 1;
-    j->capacity = load_number(header + 32, 8);
-    j->n_recorded = j->n_handed = load_number(header + 24, 8);
+    j->capacity = load_number(j->header + 32, 8);
+    j->n_recorded = j->n_handed = load_number(j->header + 24, 8);
     if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot access it");
     for (unsigned k = 0; k < 2; k++) {
         struct patches found;

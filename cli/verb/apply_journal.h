@@ -19,7 +19,16 @@
  *             8  bytes of the snapshot that are done with it
  *            16  size of the patches            24  CRC of these
  *                                               28  CRC of bytes 0 to 28
- *            32  patches, see apply_patches.h
+ *            32  patches
+ *   patch     0  file of the snapshot, 4 bytes       8  first byte in that file, 8 bytes
+ *             4  how many words change, 4 bytes     16  size, at most 64 KiB, 4 bytes
+ *                                                   20  zero, 4 bytes
+ *            24  for each 64 words of 8 bytes, the last one perhaps in part, a mask of 8 bytes:
+ *                bit i says that word i changes
+ *                then the new words, 8 bytes each, zero behind the end of the patch
+ *
+ * A patch says only what changes, which makes it small; as a torn write leaves each byte old or
+ * new, it repairs that just as all new bytes would.
  *
  * Bytes of the snapshot are counted through its files in their order. Writing goes by turns:
  *
@@ -52,21 +61,57 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "apply_patches.h"
+#include "../../lmc.h"
 
 struct archive;
-struct place;
+
+/* The files of a snapshot where they are on the disk, one of them open. Errors are reported. Data
+ * that was written is synced before another file is opened: only the open one may need it. */
+
+struct place {
+    const char *root; /* a directory, or the file of a snapshot of one file */
+    const lmc_file *(*get_file)(void *user, size_t number);
+    void *user;
+    int may_write;
+    int is_strict;  /* to write: not through links, nor to a file that has other names */
+    int fd;         /* -1 */
+    size_t number;  /* of the file that is open */
+    int is_written; /* and not synced since */
+};
+
+/* Opens no file yet. root and user must outlive the place; get_file: as lmc_base has it. */
+void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
+                void *user, int may_write);
+
+/* Brings what was written to the disk. */
+int sync_place(struct place *p);
+
+/* Data that was written is synced on the way, so that only the open file may need it. */
+int close_place(struct place *p);
+
+/* All of size bytes of that file of the snapshot, from offset. */
+int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size);
+
+/* All of size bytes, to that file of the snapshot, from offset. */
+int write_place(struct place *p, size_t number, uint64_t offset, const void *data, size_t size);
+
+/* -- the journal -- */
 
 #define JOURNAL_HEADER_SIZE 512u
-#define JOURNAL_NAME_AT 120u
+
+enum journal_state { JOURNAL_NONE, JOURNAL_OURS, JOURNAL_OTHER, JOURNAL_DAMAGED };
+
+struct patches {
+    unsigned char *data;
+    size_t size, room;
+};
 
 struct journal {
     char *path;
     const char *target_name; /* for what is said when a signal ends the process; NULL: nothing is */
-    int fd;                  /* -1: there is none yet */
+    enum journal_state state; /* of the side file that was found */
+    char *found_name;         /* of its delta, for messages; NULL: it is not known */
+    int fd;                   /* -1: there is none yet */
     unsigned char header[JOURNAL_HEADER_SIZE];
     uint64_t capacity, number; /* number: of the last slot */
     struct place *target;
@@ -80,10 +125,15 @@ struct journal {
     unsigned char *old, *patched; /* PATCH_SIZE each */
 };
 
-enum journal_state { JOURNAL_NONE, JOURNAL_OURS, JOURNAL_OTHER, JOURNAL_DAMAGED };
+/* Makes the header, but for capacity and start, of a delta that restores `total` bytes. */
+int describe_delta(unsigned char header[JOURNAL_HEADER_SIZE], struct archive *delta,
+                   uint64_t total);
 
-/* What the header says but for capacity and start: of which delta this is. */
-int describe_delta(struct journal *j, struct archive *delta, uint64_t total);
+/* Whether two headers are of the same delta. */
+int is_same_delta(const unsigned char *a, const unsigned char *b);
+
+/* Begins with a delta. There is no side file. */
+int begin_journal(struct journal *j, struct archive *delta, uint64_t total);
 
 /* Brings all pending patches to the target, if need be through the side file. */
 int flush_journal(struct journal *j);
@@ -92,26 +142,20 @@ int flush_journal(struct journal *j);
 int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
                     const unsigned char *data, size_t size);
 
-/* What the target holds, or would if nothing were pending. reading: the same files as
- * j->target's */
+/* What the target would hold if nothing were pending. reading: the same files as j->target's */
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 
-/* path: of the side file, which the journal owns from now on. Nothing is opened. */
-void init_journal(struct journal *j, char *path);
+/* path: of the side file, which the journal owns from now on. Opens it, if there is one, and reads
+ * its header. To be freed in any case. */
+int open_journal(struct journal *j, char *path);
 
 void free_journal(struct journal *j);
 
-/* The target is complete and synced. */
+/* Removes the side file, if there is one: the target is complete and synced. */
 int remove_journal(struct journal *j);
 
-/* Opens the side file, if there is one, and reads its header into `header`. */
-int find_journal(struct journal *j, enum journal_state *state,
-                 unsigned char header[JOURNAL_HEADER_SIZE], char **name);
-
-/* Takes up what the side file, whose header is that of j->header, has of the last slot. Nothing is
- * written yet. */
-int recover_journal(struct journal *j, const unsigned char header[JOURNAL_HEADER_SIZE],
-                    size_t n_files);
+/* Takes up what the side file has of the last slot. Nothing is written yet. */
+int recover_journal(struct journal *j, size_t n_files);
 
 #endif

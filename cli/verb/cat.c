@@ -1,54 +1,46 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <jansson.h>
-
 #include "../format/json.h"
-#include "../format/npy.h"
+#include "../../formats/gather.h"
+#include "../../formats/npy.h"
 #include "../format/widen.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
 #include "cat_choice.h"
-#include "cat_slice.h"
-#include "cat_view.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
 #define WINDOW_GAP ((uint64_t)256 << 10)
 
-/* What is to be written of a tensor: pieces of equal size, at places that an odometer over the
- * outer dimensions gives. */
+/* Elements of a view that are gathered before they are written. */
+#define CHUNK_SIZE ((size_t)1 << 20)
+
+/* What is written of a tensor, or a file as if it were one: pieces of equal size, at places that an
+ * odometer over the outer dimensions gives. */
 struct extract {
     struct archive *archive;
+    struct output *out;
     size_t file;
     const lmc_tensor *tensor;
+    int is_file;                       /* the tensor stands for a file */
+    const struct container_view *view; /* where its elements are; NULL: in order */
     struct slice slice;
-    uint64_t piece;   /* bytes that lie together */
+    uint64_t piece;   /* bytes that lie together; of a view one element */
     unsigned n_outer; /* dimensions of the odometer */
     uint64_t digits[LMC_MAX_RANK];
     uint64_t stride[LMC_MAX_RANK]; /* bytes */
     uint64_t left;                 /* pieces */
     enum lmc_dtype widened;        /* what is widened to F32; LMC_AUTO: nothing is */
-    unsigned char *wide;           /* room for that, of a window */
-    /* What it is a view of (NULL: it is none); described is the tensor then */
-    const struct container_view *view;
-    lmc_tensor described;
-    struct container inside;
-    struct output *out; /* of copy_view() */
+    unsigned char *window;         /* WINDOW_SIZE */
+    unsigned char *wide;           /* room for that, widened */
 };
 
 static uint64_t place_of_piece(const struct extract *e)
@@ -68,47 +60,43 @@ static void next_piece(struct extract *e)
     }
 }
 
-/* Inner dimensions that are taken whole, and the one outside of them, make a piece. */
+/* Inner dimensions that are taken whole, and the one outside of them, make a piece; of a view an
+ * element is one. */
 static void plan_extract(struct extract *e, uint64_t element)
 {
     const lmc_tensor *t = e->tensor;
     unsigned i = t->rank;
     uint64_t stride = element;
     for (unsigned k = t->rank; k-- > 0;) {
-        e->stride[k] = stride;
+        e->stride[k] = e->view ? e->view->strides[k] * element : stride;
         stride *= t->shape[k];
     }
     e->piece = element;
-    while (i > 0 && e->slice.count[i - 1] == t->shape[i - 1]) e->piece *= t->shape[--i];
-    if (i > 0) e->piece *= e->slice.count[--i];
-    e->n_outer = i;
-    e->left = 1;
-    for (unsigned k = 0; k < i; k++) e->left *= e->slice.count[k];
-    if (e->piece == 0) e->left = 0;
-}
-
-/* Elements, widened if that is wanted. */
-static int write_elements(const struct extract *e, struct output *out, const void *data,
-                          size_t size)
-{
-    size_t n = size;
-    int error;
-    if (e->widened != LMC_AUTO) {
-        n /= widen_width(e->widened);
-        widen_elements(e->widened, e->wide, data, n);
-        data = e->wide;
-        n *= 4;
+    if (e->view) i = 0;
+    else {
+        while (i > 0 && e->slice.count[i - 1] == t->shape[i - 1]) e->piece *= t->shape[--i];
+        if (i > 0) e->piece *= e->slice.count[--i];
     }
-    error = write_output(out, data, n);
-    progress_add(size);
-    return error ? fail_output(out, error) : CODE_OK;
+    e->n_outer = i;
+    e->left = e->piece != 0;
+    for (unsigned k = 0; k < i; k++) e->left *= e->slice.count[k];
+    memset(e->digits, 0, sizeof e->digits);
 }
 
 static int write_part(struct output *out, const void *data, size_t size)
 {
     int error = write_output(out, data, size);
-    progress_add(size);
     return error ? fail_output(out, error) : CODE_OK;
+}
+
+/* Elements, widened if that is wanted. */
+static int write_elements(const struct extract *e, const void *data, size_t size)
+{
+    const size_t n = e->widened == LMC_AUTO ? 0 : size / widen_width(e->widened);
+    progress_add(size);
+    if (n == 0) return write_part(e->out, data, size);
+    widen_elements(e->widened, e->wide, data, n);
+    return write_part(e->out, e->wide, 4 * n);
 }
 
 /* at: in the tensor */
@@ -117,122 +105,137 @@ static int fail_tensor(const struct extract *e, enum lmc_status status, uint64_t
     return fail_damage(e->archive, status, e->file, e->tensor->offset + at);
 }
 
-/* All of a tensor, as a stream: so that it is written part by part, and is known to be the tensor
- * that the index names when its end has come. */
+static int read_window(const struct extract *e, uint64_t at, size_t size)
+{
+    const enum lmc_status status =
+        e->is_file ? read_counted(e->archive, e->file, at, e->window, size)
+                   : read_counted_tensor(e->archive, e->file, e->tensor, at, e->window, size);
+    return status == LMC_OK ? CODE_OK : fail_tensor(e, status, at);
+}
+
+/* A piece that is larger than the window, part by part, as a stream. */
 struct passing {
     struct extract *e;
-    struct output *out;
-    unsigned char *window;
-    size_t at, size; /* of the window: what was taken; what there is */
-    uint64_t done;   /* bytes of the tensor that were in it */
+    size_t at, size;    /* of the window: what was taken; what there is */
+    uint64_t next, end; /* bytes of the tensor: what is read next, and where the piece ends */
     int code;
 };
+
+/* Reads the next part, and writes it. */
+static void pass_window(struct passing *p)
+{
+    p->size = (size_t)(p->end - p->next < WINDOW_SIZE ? p->end - p->next : WINDOW_SIZE);
+    p->at = 0;
+    p->code = read_window(p->e, p->next, p->size);
+    if (p->code == CODE_OK) p->code = write_elements(p->e, p->e->window, p->size);
+    p->next += p->size;
+}
 
 static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
 {
     struct passing *const p = (struct passing *)user;
-    const uint64_t left = p->e->tensor->size - p->done;
-    if (p->at == p->size && left) {
-        enum lmc_status status;
-        p->size = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
-        status = read_counted_tensor(p->e->archive, p->e->file, p->e->tensor, p->done, p->window,
-                                     p->size);
-        p->code = status == LMC_OK ? write_elements(p->e, p->out, p->window, p->size)
-                                   : fail_tensor(p->e, status, p->done);
-        if (p->code != CODE_OK) return LMC_ERR_READ;
-        p->done += p->size;
-        p->at = 0;
-    }
+    if (p->at == p->size && p->next < p->end) pass_window(p);
+    if (p->code != CODE_OK) return LMC_ERR_READ;
     *got = size < p->size - p->at ? size : p->size - p->at;
-    memcpy(dst, p->window + p->at, *got);
+    memcpy(dst, p->e->window + p->at, *got);
     p->at += *got;
     return LMC_OK;
 }
 
-/* The reader checks the fingerprint of what it reads at once, and no more than a window is. */
-static int copy_large_tensor(struct extract *e, unsigned char *window, struct output *out)
+/* The reader checks fingerprints only of what is read at once: so it is done here. */
+static int copy_large_piece(struct extract *e)
 {
-    struct passing p = {.e = e, .out = out, .window = window};
+    struct passing p = {e, 0, 0, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
     const lmc_stream stream = {pass_on, &p};
     lmc_tensor tensor = *e->tensor;
-    enum lmc_status status;
-    e->left = 0;
-    status = identify_alone(&tensor, &stream);
+    enum lmc_status status = LMC_OK;
+    if (e->piece == tensor.size && !e->is_file && !e->archive->plain)
+        status = identify_alone(&tensor, &stream);
+    while (p.code == CODE_OK && p.next < p.end) pass_window(&p);
     if (p.code != CODE_OK) return p.code;
     if (status == LMC_OK &&
         memcmp(tensor.fingerprint, e->tensor->fingerprint, LMC_FINGERPRINT_SIZE) != 0)
         status = LMC_ERR_CORRUPT;
+    next_piece(e);
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* A piece that is larger than the window, part by part. */
-static int copy_large_piece(struct extract *e, unsigned char *window, struct output *out)
-{
-    uint64_t place = place_of_piece(e);
-    for (uint64_t done = 0; done < e->piece;) {
-        size_t part = (size_t)(e->piece - done < WINDOW_SIZE ? e->piece - done : WINDOW_SIZE);
-        enum lmc_status status =
-            read_counted_tensor(e->archive, e->file, e->tensor, place + done, window, part);
-        int code = status == LMC_OK ? write_elements(e, out, window, part)
-                                    : fail_tensor(e, status, place + done);
-        if (code != CODE_OK) return code;
-        done += part;
-    }
-    next_piece(e);
-    return CODE_OK;
-}
-
-/* The pieces that fit into one window, with one read: else a block would be decoded for each of its
- * pieces. */
-static int copy_window(struct extract *e, unsigned char *window, struct output *out)
+/* All pieces that fit into one window, with one read: else each would decode a block. */
+static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
     uint64_t place = place_of_piece(e), end = place;
-    enum lmc_status status;
+    int code;
     while (ahead.left) {
         uint64_t next = place_of_piece(&ahead);
         if (next + e->piece - place > WINDOW_SIZE || next - end > WINDOW_GAP) break;
         end = next + e->piece;
         next_piece(&ahead);
     }
-    status =
-        read_counted_tensor(e->archive, e->file, e->tensor, place, window, (size_t)(end - place));
-    if (status != LMC_OK) return fail_tensor(e, status, place);
-    while (e->left > ahead.left) {
-        int code = write_elements(e, out, window + (place_of_piece(e) - place), (size_t)e->piece);
-        if (code != CODE_OK) return code;
-        next_piece(e);
-    }
-    return CODE_OK;
-}
-
-/* As copy_view() asks; user: the extract. */
-static int write_view_elements(void *user, const void *data, size_t size)
-{
-    struct extract *e = (struct extract *)user;
-    return write_elements(e, e->out, data, size);
-}
-
-static int copy_pieces(struct extract *e, struct output *out)
-{
-    unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
-    int code = CODE_OK;
-    if (e->widened != LMC_AUTO) e->wide = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 4);
-    e->out = out;
-    if (e->view) code = copy_view(e->archive, e->file, e->view, &e->slice, write_view_elements, e);
-    else
-        while (e->left && code == CODE_OK)
-            code = e->piece <= WINDOW_SIZE ? copy_window(e, window, out)
-                   : e->piece == e->tensor->size && !e->archive->plain
-                       ? copy_large_tensor(e, window, out)
-                       : copy_large_piece(e, window, out);
-    free(e->wide);
-    e->wide = NULL;
-    free(window);
+    code = read_window(e, place, (size_t)(end - place));
+    for (; e->left > ahead.left && code == CODE_OK; next_piece(e))
+        code = write_elements(e, e->window + (place_of_piece(e) - place), (size_t)e->piece);
     return code;
 }
 
-static int write_npy_header(const struct extract *e, struct output *out)
+/* The elements of a view, which lie in any order: from the first to the last in memory. */
+static int copy_view(struct extract *e)
+{
+    const struct container_view *const view = e->view;
+    const uint64_t start = place_of_piece(e);
+    uint64_t extent = e->piece;
+    struct gathering g;
+    unsigned char *span;
+    enum lmc_status status;
+    size_t n;
+    int code;
+    if (view->is_ambiguous)
+        return fail(CODE_ERROR, view->name,
+                    "is the name of several tensors of the file; restore it with -d, and read it "
+                    "with PyTorch");
+    if (!resolve_flags(NULL, 0, view->dtype, view->flags))
+        return fail(CODE_ERROR, view->name,
+                    "is conjugated or negated by a flag of PyTorch, which is not known of %s; "
+                    "restore the file with -d, and read it with PyTorch",
+                    view->dtype);
+    for (unsigned i = 0; i < view->rank; i++) {
+        if (e->slice.count[i] == 0) return CODE_OK;
+        extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
+    }
+    if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
+    span = (unsigned char *)resize(NULL, (size_t)extent, 1);
+    memset(&g, 0, sizeof g);
+    g.span = span;
+    g.width = (size_t)e->piece;
+    g.rank = view->rank;
+    g.counts = e->slice.count;
+    g.strides = view->strides;
+    status = read_counted(e->archive, e->file, view->offset + start, span, (size_t)extent);
+    code =
+        status == LMC_OK ? CODE_OK : fail_damage(e->archive, status, e->file, view->offset + start);
+    while (code == CODE_OK && (n = gather_elements(&g, e->window, CHUNK_SIZE)) > 0) {
+        (void)resolve_flags(e->window, n, view->dtype, view->flags);
+        code = write_elements(e, e->window, n);
+    }
+    free(span);
+    return code;
+}
+
+static int copy_pieces(struct extract *e)
+{
+    int code = CODE_OK;
+    e->window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
+    if (e->widened != LMC_AUTO) e->wide = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 4);
+    if (e->view) code = copy_view(e);
+    while (!e->view && e->left && code == CODE_OK)
+        code = e->piece <= WINDOW_SIZE ? copy_window(e) : copy_large_piece(e);
+    free(e->wide);
+    free(e->window);
+    e->wide = e->window = NULL;
+    return code;
+}
+
+static int write_npy_header(const struct extract *e)
 {
     char text[128 + LMC_MAX_RANK * 22];
     const char *descr = e->widened != LMC_AUTO ? "<f4" : npy_descr(e->tensor->dtype);
@@ -255,94 +258,49 @@ static int write_npy_header(const struct extract *e, struct output *out)
     text[end - 1] = '\n';
     text[8] = (char)((end - 10) & 255);
     text[9] = (char)((end - 10) >> 8);
-    return write_part(out, text, end);
+    progress_add(end);
+    return write_part(e->out, text, end);
 }
 
-/* The tensor of that name, in any file or that one. */
-static enum lmc_status find_listed(struct extract *e, const char *name, const char *file)
+static void take_chosen(struct extract *e, const struct chosen *c)
 {
-    const lmc_base files = files_of_archive(e->archive);
-    enum lmc_status status = LMC_ERR_NOT_FOUND;
-    if (!e->archive->plain)
-        return lmc_reader_find_tensor(e->archive->reader, file, name, &e->file, &e->tensor);
-    for (size_t i = 0; i < files.n_files; i++) {
-        const lmc_file *f = files.get_file(files.user, i);
-        for (size_t k = 0; k < f->n_tensors && (!file || strcmp(f->path, file) == 0); k++) {
-            if (strcmp(f->tensors[k].name, name) != 0) continue;
-            if (status == LMC_OK) return LMC_ERR_AMBIGUOUS;
-            e->file = i;
-            e->tensor = &f->tensors[k];
-            status = LMC_OK;
-        }
-    }
-    return status;
-}
-
-/* The tensor of that name, as PyTorch has it, if the file that has it is one of PyTorch. */
-static enum lmc_status find_named(struct extract *e, const char *name, const char *file)
-{
-    const lmc_base files = files_of_archive(e->archive);
-    enum lmc_status status = find_listed(e, name, file);
-    const size_t first = status == LMC_OK ? e->file : 0,
-                 end = status == LMC_OK ? first + 1 : files.n_files;
-    struct container c;
-    if (status != LMC_OK && status != LMC_ERR_NOT_FOUND) return status;
-    for (size_t i = first; i < end; i++) {
-        const struct container_view *view;
-        if (file && strcmp(files.get_file(files.user, i)->path, file) != 0) continue;
-        if (!look_inside(&c, e->archive, i)) continue;
-        view = find_container_view(&c, name);
-        if (view && e->view) status = LMC_ERR_AMBIGUOUS;
-        if (view && !e->view) {
-            e->inside = c;
-            e->view = view;
-            e->file = i;
-            describe_view(&e->described, view);
-            e->tensor = &e->described;
-            status = LMC_OK;
-        } else container_free(&c);
-    }
-    return status;
+    e->file = c->file;
+    e->tensor = &c->tensor;
+    e->view = c->view;
 }
 
 /* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
-static int find_tensor(struct extract *e, const char *text, const char *file, int *has_slice)
+static int find_tensor(struct extract *e, struct selection *c, const char *text, const char *file,
+                       int *has_slice)
 {
-    enum lmc_status status = find_named(e, text, file);
-    const char *bracket = strrchr(text, '[');
-    size_t size = strlen(text);
+    const size_t size = strlen(text);
+    const char *bracket = strrchr(text, '['), *slice = "]";
+    char *name = copy_string(text, size);
+    enum lmc_status status = choose_tensor(c, e->archive, name, file);
     int code;
-    *has_slice = 0;
-    if (status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']') {
-        char *name = copy_string(text, (size_t)(bracket - text));
-        status = find_named(e, name, file);
-        code = status == LMC_OK ? parse_slice(&e->slice, bracket + 1, e->tensor)
-                                : fail_lookup(e->archive, status, name, file);
-        free(name);
-        *has_slice = 1;
-        return code;
+    *has_slice = status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']';
+    if (*has_slice) {
+        slice = bracket + 1;
+        name[bracket - text] = 0;
+        status = choose_tensor(c, e->archive, name, file);
     }
-    if (status != LMC_OK) return fail_lookup(e->archive, status, text, file);
-    return parse_slice(&e->slice, "]", e->tensor);
+    if (status == LMC_OK) take_chosen(e, c->list);
+    code = status == LMC_OK ? parse_slice(&e->slice, slice, e->tensor)
+                            : fail_lookup(e->archive, status, name, file);
+    free(name);
+    return code;
 }
 
 /* Without a name: the only tensor there is. */
-static int find_only_tensor(struct extract *e)
+static int find_only_tensor(struct extract *e, struct selection *c)
 {
-    const lmc_base files = files_of_archive(e->archive);
-    for (size_t i = 0; i < files.n_files; i++) {
-        const lmc_file *f = files.get_file(files.user, i);
-        if (f->n_tensors > 1 || (f->n_tensors == 1 && e->tensor))
-            return fail(CODE_USAGE, e->archive->name,
-                        "has several tensors; name one ('lmc -l' lists them)");
-        if (f->n_tensors == 1) {
-            e->file = i;
-            e->tensor = f->tensors;
-        }
+    switch (choose_tensor(c, e->archive, NULL, NULL)) {
+    case LMC_OK: take_chosen(e, c->list); return parse_slice(&e->slice, "]", e->tensor);
+    case LMC_ERR_AMBIGUOUS:
+        return fail(CODE_USAGE, e->archive->name,
+                    "has several tensors; name one ('lmc -l' lists them)");
+    default: return fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
     }
-    if (!e->tensor) return fail(CODE_ERROR, e->archive->name, "has no tensors; restore it with -d");
-    if (find_named(e, e->tensor->name, NULL) != LMC_OK) return CODE_ERROR; /* it was just there */
-    return parse_slice(&e->slice, "]", e->tensor);
 }
 
 static int plan_cat(struct extract *e, int has_slice)
@@ -350,13 +308,8 @@ static int plan_cat(struct extract *e, int has_slice)
     const lmc_tensor *t = e->tensor;
     enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
-    if (e->view && e->view->is_conjugated)
-        return fail(CODE_ERROR, t->name,
-                    "is conjugated or negated by a flag, which PyTorch applies when it is read; "
-                    "restore the file with -d, and read it with PyTorch");
     if (e->view) {
-        e->piece = t->size;
-        e->left = 1;
+        plan_extract(e, e->view->bits / 8);
         return CODE_OK;
     }
     if (has_slice && dtype == LMC_AUTO)
@@ -371,10 +324,12 @@ static int plan_cat(struct extract *e, int has_slice)
             t->dtype);
     if (has_slice) {
         plan_extract(e, bits / 8);
-    } else {
-        e->piece = t->size;
-        e->left = t->size != 0;
+        return CODE_OK;
     }
+    memset(e->stride, 0, sizeof e->stride);
+    e->n_outer = 0;
+    e->piece = t->size;
+    e->left = t->size != 0;
     return CODE_OK;
 }
 
@@ -405,6 +360,7 @@ static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
         whole->size = f->size;
         e->file = i;
         e->tensor = whole;
+        e->is_file = 1;
         return CODE_OK;
     }
     return fail(CODE_ERROR, e->archive->name, "has no file '%.300s'; 'lmc -l' lists them", file);
@@ -432,28 +388,9 @@ static int follow_file(const struct archive *a, struct cat_options *options, cha
     return code;
 }
 
-static int open_cat_output(const struct extract *e, struct output *out,
-                           const struct cat_options *options)
+static int open_cat_output(const struct extract *e, const struct common *o)
 {
-    return open_output(out, file_of_output(&options->common), &e->archive->st,
-                       options->common.force);
-}
-
-static int copy_whole_file(struct extract *e, struct output *out)
-{
-    unsigned char *window = (unsigned char *)resize(NULL, (size_t)WINDOW_SIZE, 1);
-    int code = CODE_OK;
-    progress_start(e->archive->name, e->tensor->size);
-    for (uint64_t at = 0; at < e->tensor->size && code == CODE_OK;) {
-        const uint64_t left = e->tensor->size - at;
-        const size_t part = (size_t)(left < WINDOW_SIZE ? left : WINDOW_SIZE);
-        const enum lmc_status status = read_counted(e->archive, e->file, at, window, part);
-        code = status == LMC_OK ? write_part(out, window, part)
-                                : fail_damage(e->archive, status, e->file, at);
-        at += part;
-    }
-    free(window);
-    return code;
+    return open_output(e->out, file_of_output(o), &e->archive->st, o->force);
 }
 
 /* -- a safetensors file of some tensors -- */
@@ -475,7 +412,7 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
     const char **names = (const char **)resize(NULL, n, sizeof *names);
     int code = CODE_OK;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
-        const lmc_tensor *const t = tensor_of_chosen(&list[i]);
+        const lmc_tensor *const t = &list[i].tensor;
         json_t *const text = json_string(t->name);
         names[i] = t->name;
         if (!text) code = fail(CODE_ERROR, t->name, "is no UTF-8, which safetensors wants");
@@ -503,7 +440,7 @@ static void put_safetensors_header(struct json_writer *w, const struct chosen *l
     begin_json(w, NULL, '{');
     put_json(w, "__metadata__", metadata);
     for (size_t i = 0; i < n; i++) {
-        const lmc_tensor *const t = tensor_of_chosen(&list[i]);
+        const lmc_tensor *const t = &list[i].tensor;
         const unsigned width = widened_width(t, options);
         json_t *entry = (json_t *)check_memory(json_object());
         uint64_t offsets[2];
@@ -531,8 +468,7 @@ static int write_to_output(void *user, const void *data, size_t size)
     return write_output((struct output *)user, data, size);
 }
 
-/* Eight bytes of size, JSON, and spaces so that the data are aligned. The JSON is made twice: to
- * know its size, and to write it. */
+/* Eight bytes of size, JSON, and spaces to align the data. The JSON is made twice, for its size. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct cat_options *options)
 {
@@ -555,53 +491,44 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     return CODE_OK;
 }
 
-static int cat_safetensors(struct extract *e, struct output *out, char *const *names, size_t n,
+static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,
                            const struct cat_options *options)
 {
-    struct choice_of_tensors c;
     uint64_t total = 0;
-    int code = choose_tensors(&c, e->archive, names, n, options->file);
-    if (code == CODE_OK) code = check_chosen(e->archive, c.list, c.n);
-    if (code == CODE_OK) code = open_cat_output(e, out, options);
-    for (size_t i = 0; i < c.n; i++) total += tensor_of_chosen(&c.list[i])->size;
+    int code = choose_tensors(c, e->archive, names, n, options->file);
+    if (code == CODE_OK) code = check_chosen(e->archive, c->list, c->n);
+    if (code == CODE_OK) code = open_cat_output(e, &options->common);
+    for (size_t i = 0; i < c->n; i++) total += c->list[i].tensor.size;
     progress_start(e->archive->name, total);
-    if (code == CODE_OK) code = write_safetensors_header(out, c.list, c.n, options);
-    for (size_t i = 0; i < c.n && code == CODE_OK; i++) {
-        e->file = c.list[i].file;
-        e->tensor = tensor_of_chosen(&c.list[i]);
-        e->view = c.list[i].view;
+    if (code == CODE_OK) code = write_safetensors_header(e->out, c->list, c->n, options);
+    for (size_t i = 0; i < c->n && code == CODE_OK; i++) {
+        take_chosen(e, &c->list[i]);
         e->widened = LMC_AUTO;
         if (widened_width(e->tensor, options)) code = plan_widening(e, options);
         if (code == CODE_OK) code = parse_slice(&e->slice, "]", e->tensor);
         if (code == CODE_OK) code = plan_cat(e, 0);
-        if (code == CODE_OK) code = copy_pieces(e, out);
+        if (code == CODE_OK) code = copy_pieces(e);
     }
-    e->view = NULL;
-    free_choice(&c, e->archive);
     return code;
 }
 
 /* One tensor, a slice of one, or a file. */
-static int cat_one(struct extract *e, struct output *out, const char *name,
+static int cat_one(struct extract *e, struct selection *c, const char *name,
                    const struct cat_options *options)
 {
+    const int is_file = !name && options->file && !options->npy && !options->f32;
     lmc_tensor whole;
-    int has_slice = 0, code;
-    if (!name && options->file && !options->npy && !options->f32) {
-        code = find_file(e, options->file, &whole);
-        if (code == CODE_OK) code = open_cat_output(e, out, options);
-        return code == CODE_OK ? copy_whole_file(e, out) : code;
-    }
-    code = name ? find_tensor(e, name, options->file, &has_slice) : find_only_tensor(e);
+    int has_slice = 0;
+    int code = is_file ? find_file(e, options->file, &whole)
+               : name  ? find_tensor(e, c, name, options->file, &has_slice)
+                       : find_only_tensor(e, c);
     if (code == CODE_OK) code = plan_widening(e, options);
     if (code == CODE_OK) code = plan_cat(e, has_slice);
-    if (code == CODE_OK) code = open_cat_output(e, out, options);
-    if (code == CODE_OK) {
-        progress_start(e->archive->name, e->piece * e->left);
-        if (options->npy) code = write_npy_header(e, out);
-        if (code == CODE_OK) code = copy_pieces(e, out);
-    }
-    return code;
+    if (code == CODE_OK) code = open_cat_output(e, &options->common);
+    if (code != CODE_OK) return code;
+    progress_start(e->archive->name, e->view ? e->tensor->size : e->piece * e->left);
+    if (options->npy) code = write_npy_header(e);
+    return code == CODE_OK ? copy_pieces(e) : code;
 }
 
 int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *given)
@@ -611,8 +538,9 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     const struct common *o = &given->common;
     char *led = NULL;
     struct archive a;
-    struct plain plain;
+    struct base plain;
     struct extract e;
+    struct selection c;
     struct output out;
     struct attributes attributes;
     const lmc_base *base;
@@ -626,12 +554,14 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
     memset(&e, 0, sizeof e);
+    memset(&c, 0, sizeof c);
     memset(&attributes, 0, sizeof attributes);
     e.archive = &a;
+    e.out = &out;
     e.widened = LMC_AUTO;
     if (code == CODE_OK)
-        code = options->safetensors ? cat_safetensors(&e, &out, names, n, options)
-                                    : cat_one(&e, &out, n ? names[0] : NULL, options);
+        code = options->safetensors ? cat_safetensors(&e, &c, names, n, options)
+                                    : cat_one(&e, &c, n ? names[0] : NULL, options);
     progress_clear();
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* and stood in */
     if (code == CODE_OK) code = commit_output(&out, &attributes);
@@ -645,9 +575,9 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
             (unsigned long long)out.outlet.size, (unsigned long long)a.n_reads,
             (unsigned long long)a.n_bytes, (now() - start) * 1e3);
     }
-    container_free(&e.inside);
+    free_selection(&c);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     free(led);
     return code;
 }

@@ -6,8 +6,6 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../input/common.h"
 
 struct cat_options {

@@ -1,4 +1,4 @@
-/* cat_choice.h - which tensors of a snapshot names and patterns mean
+/* cat_choice.h - which tensors of a snapshot names and patterns mean, and which slice of one
  * SPDX-License-Identifier: MIT
  */
 #ifndef LMC_CLI_CAT_CHOICE_H
@@ -6,40 +6,47 @@
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
 #include "../../lmc.h"
-#include "../format/container.h"
+#include "../../formats/container.h"
 
 struct archive;
 
-/* A tensor that was chosen. */
+/* A tensor that was chosen: what it is to its reader. */
 struct chosen {
     size_t file;
-    const lmc_tensor *tensor;          /* NULL: described */
-    const struct container_view *view; /* NULL: it is none */
-    lmc_tensor described;
+    lmc_tensor tensor;
+    const struct container_view *view; /* where its elements are; NULL: in the order of its shape */
 };
 
-/* All that were chosen. */
-struct choice_of_tensors {
+/* Zeros, then the tensors that were chosen. To be freed, while the archive is open. */
+struct selection {
     struct chosen *list;
     size_t n, room;
     struct container *inside; /* of each file of the snapshot */
+    size_t n_inside;
 };
 
-/* All tensors that one of n patterns matches, or all if n is 0, of one file of the snapshot, or of
- * all if file is NULL, as PyTorch has them. Returns an exit code; to be freed in any case, while
- * the archive is open. */
-int choose_tensors(struct choice_of_tensors *c, struct archive *a, char *const *names, size_t n,
-                   const char *file);
-void free_choice(struct choice_of_tensors *c, const struct archive *a);
+void free_selection(struct selection *c);
 
-/* What it is to who reads it: a view, or the tensor of the file. */
-const lmc_tensor *tensor_of_chosen(const struct chosen *c);
+/* All tensors that one of n patterns matches (n 0: all) in that file (NULL: in any), as PyTorch has
+ * them. Returns an exit code. */
+int choose_tensors(struct selection *c, struct archive *a, char *const *names, size_t n,
+                   const char *file);
+
+/* The one tensor of that name; name NULL: the only one. LMC_ERR_NOT_FOUND, LMC_ERR_AMBIGUOUS. */
+enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char *name,
+                              const char *file);
 
 /* Says that a tensor was not found, or why not, and returns the exit code. file may be NULL. */
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name,
                 const char *file);
+
+struct slice {
+    uint64_t start[LMC_MAX_RANK], count[LMC_MAX_RANK];
+    int dropped[LMC_MAX_RANK]; /* the dimension was given as one index */
+};
+
+/* text: from behind the '[' to the end. Returns an exit code. */
+int parse_slice(struct slice *s, const char *text, const lmc_tensor *t);
 
 #endif

@@ -1,30 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "compress.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../choose/members.h"
 #include "../choose/quantise.h"
-#include "../choose/record.h"
-#include "../choose/small_files.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/compare.h"
-#include "../input/opened.h"
-#include "../input/common.h"
-#include "../input/lost.h"
-#include "../input/operands.h"
-#include "../input/side_file.h"
 #include "../input/source.h"
-#include "../input/source_links.h"
-#include "../job/recoding.h"
+#include "../input/source_tree.h"
+#include "../input/operands.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
@@ -34,9 +19,8 @@
 #include "../sys/report.h"
 #include "../sys/tree.h"
 
-/* Bases are neither removed nor replaced, and what is compressed is no link that its own base
- * needs. Asked when the base is ready; when all was read, for a copy may have stood in for a
- * damaged link; and before a source goes. */
+/* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
+ * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */
 static int protect_chain(const char *path, const char *snapshot, const struct compress_options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, &o->common);
@@ -82,25 +66,31 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
     return CODE_OK;
 }
 
+/* A file of the snapshot, and what is known of it. */
+static lmc_file describe_file(const char *path, const struct stat *st)
+{
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    file.path = path;
+    file.kind = S_ISDIR(st->st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
+    if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode)) return file;
+    file.has_mode = file.has_mtime = 1;
+    file.mode = st->st_mode & 07777;
+    file.mtime_s = st->st_mtim.tv_sec;
+    file.mtime_ns = (uint32_t)st->st_mtim.tv_nsec;
+    return file;
+}
+
 /* Adds an open source to the snapshot: the member of that number. */
 static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer,
                       const struct compress_options *o, const struct output *out)
 {
     const struct member *member = &m->list[number];
-    lmc_file file;
+    lmc_file file = describe_file(member->path, &s->st);
     enum lmc_status status;
     int code = fit_quantizers(m, number, &o->common);
     if (code != CODE_OK) return code;
-    memset(&file, 0, sizeof file);
-    file.path = member->path;
-    file.kind = LMC_FILE_REGULAR;
     file.size = s->size;
-    if (S_ISREG(s->st.st_mode)) {
-        file.has_mode = file.has_mtime = 1;
-        file.mode = s->st.st_mode & 07777;
-        file.mtime_s = s->st.st_mtim.tv_sec;
-        file.mtime_ns = (uint32_t)s->st.st_mtim.tv_nsec;
-    }
     file.tensors = member->tensors;
     file.n_tensors = member->n_tensors;
     file.base_parts = member->parts;
@@ -114,14 +104,26 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
 }
 
-static int remove_file_source(const char *path, const char *snapshot,
-                              const struct compress_options *o)
+static int add_directory(const struct member *member, lmc_writer *writer, const struct output *out)
 {
-    size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
-    if (code == CODE_OK) code = protect_chain(path, NULL, o);
-    if (code == CODE_OK) say_lost(NULL, path, snapshot, &o->common);
-    if (code == CODE_OK && unlink(path) != 0) code = fail_errno(path, errno, "cannot remove it");
+    const lmc_file file = describe_file(member->path, &member->st);
+    enum lmc_status status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
+    if (status == LMC_OK) status = lmc_writer_end_file(writer);
+    return status == LMC_OK ? CODE_OK : fail_writer(status, out, member->full);
+}
+
+/* Opens a member of a tree once more and adds it. */
+static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writer,
+                              const struct compress_options *o, const struct output *out)
+{
+    const struct member *member = &m->list[number];
+    struct source s;
+    int code;
+    if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
+    code = open_source(&s, member->full);
+    if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
+    if (code == CODE_OK) code = add_source(&s, m, number, writer, o, out);
+    close_source(&s);
     return code;
 }
 
@@ -137,17 +139,20 @@ int remove_listing(const struct listing *l, const char *root)
     return code;
 }
 
-static int remove_directory_source(const char *root, const char *snapshot, const struct listing *l,
-                                   const struct compress_options *o)
+/* l: of a directory; of a file NULL */
+static int remove_source(const struct listing *l, const char *path, const char *snapshot,
+                         const struct compress_options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, root, 0, 0, &o->common, &n_files);
-    if (code == CODE_OK) code = protect_chain(root, NULL, o);
-    if (code == CODE_OK && n_files != l->n - 1)
+    int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
+    if (code == CODE_OK) code = protect_chain(path, NULL, o);
+    if (code == CODE_OK && l && n_files != l->n - 1)
         code =
-            fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", root);
-    if (code == CODE_OK) say_lost(l, root, snapshot, &o->common);
-    return code == CODE_OK ? remove_listing(l, root) : code;
+            fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
+    if (code != CODE_OK) return code;
+    say_lost(l, path, snapshot, &o->common);
+    if (l) return remove_listing(l, path);
+    return unlink(path) == 0 ? CODE_OK : fail_errno(path, errno, "cannot remove it");
 }
 
 /* What is known when a snapshot is written. */
@@ -159,11 +164,6 @@ struct written {
     double start;
 };
 
-static int is_useless(const struct base_use *use, const struct compress_options *o)
-{
-    return o->common.bases->n && use->is_measured && use->predicted_size == 0;
-}
-
 /* The sizes, and what the base was good for. */
 static void say_written(const struct written *w, const char *name, const struct compress_options *o)
 {
@@ -174,13 +174,6 @@ static void say_written(const struct written *w, const char *name, const struct 
         say(name, "%.2f %% of the bytes are coded against %.300s",
             percent(w->use.predicted_size, w->use.size), bases->list[0].name);
     say_sizes(&o->common, name, w->from, w->to, w->from, w->start);
-}
-
-/* Whether the output is to wait until it is known that the base is of use: a file that is not can
- * be discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
-static int must_hold(const struct output *out, int can_read_twice, const struct base *base)
-{
-    return base && (!out->is_file || !can_read_twice);
 }
 
 /* What came from a pipe cannot be compressed once more; but the snapshot can be coded again. */
@@ -238,8 +231,6 @@ static int conclude_useless_base(int code, int is_unsized, const char *snapshot,
     return CODE_OK;
 }
 
-/* -- files -- */
-
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
 static char *name_snapshot(const char *path, const struct compress_options *o)
 {
@@ -249,8 +240,7 @@ static char *name_snapshot(const char *path, const struct compress_options *o)
     return o->common.to_stdout || is_dash(path) ? NULL : name_output(path, 0, &o->common);
 }
 
-/* Chooses what is quantised, and finds what repeats. can_refer: the output is a file;
- * can_read_twice: so are the sources. */
+/* Chooses what is quantised, finds twins. can_refer: the output is a file */
 static int look_at_members(struct members *m, int can_refer, int can_read_twice,
                            const struct compress_options *o)
 {
@@ -262,46 +252,75 @@ static int look_at_members(struct members *m, int can_refer, int can_read_twice,
     return can_refer && can_read_twice ? find_twins(m) : CODE_OK;
 }
 
-static int compress_source(struct source *s, const char *path, const char *snapshot,
-                           struct written *w, const struct compress_options *o)
+static int can_read_twice(const char *path, const struct stat *st)
 {
-    const int can_read_twice = !is_dash(path) && S_ISREG(s->st.st_mode);
+    return S_ISDIR(st->st_mode) || (S_ISREG(st->st_mode) && !is_dash(path));
+}
+
+static uint64_t total_of_members(const struct members *m)
+{
+    uint64_t total = 0;
+    for (size_t i = 0; i < m->n; i++) total += size_of_member(m, &m->list[i]);
+    return total;
+}
+
+/* Writes all members. s: the open source of a single one; NULL: path is a directory */
+static int write_members(struct members *m, struct source *s, const char *path,
+                         const struct stat *st, const char *snapshot, struct written *w,
+                         const struct compress_options *o)
+{
+    const int is_repeatable = can_read_twice(path, st), is_file = S_ISREG(st->st_mode);
+    const char *name = s ? s->name : path;
     struct output out;
     struct attributes attributes;
-    struct members m;
     lmc_writer *writer = NULL;
     const struct base *base;
     int code = choose_base(&base, &o->common);
     w->start = now();
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) return code;
+    order_members(m, base ? &base->source : NULL);
     memset(&attributes, 0, sizeof attributes);
-    if (S_ISREG(s->st.st_mode)) attributes = attributes_of_stat(&s->st);
-    code = open_output(&out, snapshot, S_ISREG(s->st.st_mode) ? &s->st : NULL, o->common.force);
+    if (is_file || !s) attributes = attributes_of_stat(st);
+    if (!s) attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
+    code = open_output(&out, snapshot, is_file ? st : NULL, o->common.force);
     if (code != CODE_OK) return code;
+    code = look_at_members(m, out.is_file, is_repeatable, o);
+    /* The output waits until it is known that the base is of use: a file that is not can be
+     * discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
+    if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
+    progress_start(name, s ? s->size : total_of_members(m));
+    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
+    for (size_t i = 0; i < m->n && code == CODE_OK; i++)
+        code = s ? add_source(s, m, i, writer, o, &out) : add_member_of_tree(m, i, writer, o, &out);
+    code = finish_snapshot(code, writer, &out, m, &w->use, &o->common);
+    if (code == CODE_OK) code = protect_chain(path, snapshot, o);
+    if (code != CODE_OK) discard_output(&out);
+    w->is_useless = code == CODE_OK && base && w->use.is_measured && w->use.predicted_size == 0;
+    w->from = progress_done();
+    if (code == CODE_OK && !w->is_useless) code = commit_output(&out, &attributes);
+    else if (code == CODE_OK && is_repeatable) discard_output(&out);
+    else if (code == CODE_OK) code = recode_held(&out, &attributes, name, &base->source, o);
+    w->to = out.outlet.size;
+    progress_clear();
+    if (code == CODE_OK) say_written(w, name, o);
+    if (code == CODE_OK && !(w->is_useless && is_repeatable)) say_of_quantised(m, name, &o->common);
+    return code;
+}
+
+/* -- files -- */
+
+static int compress_source(struct source *s, const char *path, const char *snapshot,
+                           struct written *w, const struct compress_options *o)
+{
+    struct members m;
+    int code;
     memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
-    code = look_at_members(&m, out.is_file, can_read_twice, o);
-    if (code == CODE_OK && must_hold(&out, can_read_twice, base)) code = hold_output(&out);
-    progress_start(s->name, s->size);
-    if (code == CODE_OK) code = open_snapshot(&writer, &out, &m, base, &o->common);
-    if (code == CODE_OK) code = add_source(s, &m, 0, writer, o, &out);
-    code = finish_snapshot(code, writer, &out, &m, &w->use, &o->common);
-    if (code == CODE_OK) code = protect_chain(path, snapshot, o);
-    if (code != CODE_OK) discard_output(&out);
-    w->is_useless = code == CODE_OK && is_useless(&w->use, o);
-    w->from = progress_done();
-    if (code == CODE_OK && !w->is_useless) code = commit_output(&out, &attributes);
-    else if (code == CODE_OK && can_read_twice) discard_output(&out);
-    else if (code == CODE_OK) code = recode_held(&out, &attributes, s->name, &base->source, o);
-    w->to = out.outlet.size;
-    progress_clear();
-    if (code == CODE_OK) say_written(w, s->name, o);
-    if (code == CODE_OK && !(w->is_useless && can_read_twice))
-        say_of_quantised(&m, s->name, &o->common);
+    code = write_members(&m, s, path, &s->st, snapshot, w, o);
     free_members(&m);
     return code;
 }
@@ -311,7 +330,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
     struct source s;
     char *snapshot;
     struct written w;
-    int code, can_read_twice;
+    int code, is_repeatable;
     if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
@@ -336,38 +355,21 @@ int compress_file(const char *path, int is_named, const struct compress_options 
     if (code == CODE_OK) code = identify_source(&s, &o->common);
     memset(&w, 0, sizeof w);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
-    can_read_twice = !is_dash(path) && S_ISREG(s.st.st_mode);
+    is_repeatable = can_read_twice(path, &s.st);
     close_source(&s);
     if (code == CODE_OK && w.is_useless) {
         struct bases none;
         const struct compress_options again = without_bases(o, &none);
-        if (can_read_twice) code = compress_file(path, is_named, &again);
+        if (is_repeatable) code = compress_file(path, is_named, &again);
         code = conclude_useless_base(code, w.is_unsized, snapshot, s.name, o);
-    } else if (code == CODE_OK && o->remove_source) code = remove_file_source(path, snapshot, o);
+    } else if (code == CODE_OK && o->remove_source) code = remove_source(NULL, path, snapshot, o);
     free(snapshot);
     return code;
 }
 
 /* -- directories -- */
 
-static int add_directory(const struct member *member, lmc_writer *writer, const struct output *out)
-{
-    lmc_file file;
-    enum lmc_status status;
-    memset(&file, 0, sizeof file);
-    file.path = member->path;
-    file.kind = LMC_FILE_DIRECTORY;
-    file.has_mode = file.has_mtime = 1;
-    file.mode = member->st.st_mode & 07777;
-    file.mtime_s = member->st.st_mtim.tv_sec;
-    file.mtime_ns = (uint32_t)member->st.st_mtim.tv_nsec;
-    status = lmc_writer_begin_file(writer, &file, LMC_AUTO);
-    if (status == LMC_OK) status = lmc_writer_end_file(writer);
-    return status == LMC_OK ? CODE_OK : fail_writer(status, out, member->full);
-}
-
-/* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not
- * be among the sources. */
+/* Looks at an entry of a tree. existing: the file that the output replaces, or NULL */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
                          const struct compress_options *o, const struct stat *existing,
                          int *is_opened)
@@ -390,65 +392,11 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
     return code;
 }
 
-static int write_member(struct members *m, size_t number, lmc_writer *writer,
-                        const struct compress_options *o, const struct output *out)
-{
-    const struct member *member = &m->list[number];
-    struct source s;
-    int code;
-    if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
-    code = open_source(&s, member->full);
-    if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
-    if (code == CODE_OK) code = add_source(&s, m, number, writer, o, out);
-    close_source(&s);
-    return code;
-}
-
-static int write_tree(struct members *m, const char *root, const char *snapshot, struct written *w,
-                      const struct compress_options *o)
-{
-    struct output out;
-    struct attributes attributes;
-    struct stat st;
-    lmc_writer *writer = NULL;
-    const struct base *base;
-    uint64_t total = 0;
-    int code = choose_base(&base, &o->common);
-    w->start = now();
-    if (code == CODE_OK) code = protect_chain(root, snapshot, o);
-    if (code != CODE_OK) return code;
-    order_members(m, base ? &base->source : NULL);
-    if (stat(root, &st) != 0) return fail_errno(root, errno, "cannot access it");
-    attributes = attributes_of_stat(&st);
-    attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
-    code = open_output(&out, snapshot, NULL, o->common.force);
-    if (code != CODE_OK) return code;
-    code = look_at_members(m, out.is_file, 1, o);
-    if (code == CODE_OK && must_hold(&out, 1, base)) code = hold_output(&out);
-    for (size_t i = 0; i < m->n; i++)
-        if (S_ISREG(m->list[i].st.st_mode)) total += (uint64_t)m->list[i].st.st_size;
-    progress_start(root, total);
-    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
-    for (size_t i = 0; i < m->n && code == CODE_OK; i++) code = write_member(m, i, writer, o, &out);
-    code = finish_snapshot(code, writer, &out, m, &w->use, &o->common);
-    if (code == CODE_OK) code = protect_chain(root, snapshot, o);
-    if (code != CODE_OK) discard_output(&out);
-    w->is_useless = code == CODE_OK && is_useless(&w->use, o);
-    w->from = progress_done();
-    w->to = out.outlet.size;
-    if (w->is_useless) discard_output(&out);
-    else if (code == CODE_OK) code = commit_output(&out, &attributes);
-    progress_clear();
-    if (code == CODE_OK) say_written(w, root, o);
-    if (code == CODE_OK && !w->is_useless) say_of_quantised(m, root, &o->common);
-    return code;
-}
-
 static int write_listing(const struct listing *l, const char *root, const char *snapshot,
                          struct written *w, const struct compress_options *o)
 {
     struct members m;
-    struct stat existing;
+    struct stat existing, st;
     int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0, is_opened = 1;
     memset(&m, 0, sizeof m);
     m.coding = &o->coding;
@@ -460,7 +408,8 @@ static int write_listing(const struct listing *l, const char *root, const char *
         if (!is_opened) say_unreadable(l, i + 1, 1, root);
     }
     collect_links(&m.links, l, root);
-    if (code == CODE_OK) code = write_tree(&m, root, snapshot, w, o);
+    if (code == CODE_OK && stat(root, &st) != 0) code = fail_errno(root, errno, "cannot access it");
+    if (code == CODE_OK) code = write_members(&m, NULL, root, &st, snapshot, w, o);
     free_members(&m);
     return code;
 }
@@ -484,33 +433,28 @@ int compress_directory(const char *path, const struct compress_options *o)
 {
     struct listing l;
     struct stat st;
-    char *root = copy_string(path, strlen(path)), *snapshot;
-    const char *name;
+    char *root = copy_without_slashes(path), *snapshot = name_snapshot(root, o);
+    const char *name = base_name(root);
     int code;
-    for (size_t size = strlen(root); size > 1 && root[size - 1] == '/'; size--) root[size - 1] = 0;
-    name = strrchr(root, '/') ? strrchr(root, '/') + 1 : root;
-    snapshot = name_snapshot(root, o);
     memset(&l, 0, sizeof l);
-    if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode)) {
+    if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode))
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "
                     "name; name that directory");
-    } else if (snapshot && (!o->common.output || goes_into_directory(&o->common)) &&
-               (*name == 0 || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)) {
+    else if (snapshot && (!o->common.output || goes_into_directory(&o->common)) &&
+             (*name == '/' || is_dot(name)))
         code = fail(CODE_ERROR, path,
                     "has no name to derive that of the output from; name it with -o");
-    } else {
-        code = check_finished(root, CODE_ERROR);
-        if (code == CODE_OK) code = check_output_name(&o->common);
-        if (code == CODE_OK)
-            code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
-        if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, &o->common);
-    }
+    else code = check_finished(root, CODE_ERROR);
+    if (code == CODE_OK) code = check_output_name(&o->common);
+    if (code == CODE_OK)
+        code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
+    if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, &o->common);
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
                     l.others[0]);
     if (code == CODE_OK) code = compress_listing(&l, root, snapshot, o);
-    if (code == CODE_OK && o->remove_source) code = remove_directory_source(root, snapshot, &l, o);
+    if (code == CODE_OK && o->remove_source) code = remove_source(&l, root, snapshot, o);
     free_listing(&l);
     free(snapshot);
     free(root);

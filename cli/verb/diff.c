@@ -1,22 +1,278 @@
 /* SPDX-License-Identifier: MIT */
 #include "diff.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <jansson.h>
-
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/links.h"
+#include "../input/source.h"
+#include "../input/source_tree.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
-#include "diff_rest.h"
+
+/* -- what no row tells: bytes of files of tensors that belong to none, and where links lead -- */
+
+/* Bytes that are compared at once. */
+#define PART_SIZE ((size_t)64 << 10)
+
+/* A file of tensors: its bytes outside of these; or a symbolic link. */
+struct rest_row {
+    enum diff_kind kind;
+    const char *path;
+    uint64_t size, old_size, n_changed; /* n_changed: where the sizes are equal */
+    const char *target, *old_target;    /* of a link; NULL: there is none */
+};
+
+struct rest_rows {
+    struct rest_row *list;
+    size_t n, room, n_files; /* files come before links */
+    struct links links[2];   /* of both sides, for the texts of the rows */
+};
+
+static struct rest_row *add_rest(struct rest_rows *rest, enum diff_kind kind, const char *path)
+{
+    struct rest_row *row;
+    rest->list = (struct rest_row *)grow(rest->list, rest->n, &rest->room, sizeof *rest->list);
+    row = &rest->list[rest->n++];
+    memset(row, 0, sizeof *row);
+    row->kind = kind;
+    row->path = path;
+    return row;
+}
+
+struct numbered {
+    const lmc_file *file;
+    size_t number;
+};
+
+static int compare_numbered(const void *a, const void *b)
+{
+    return strcmp(((const struct numbered *)a)->file->path,
+                  ((const struct numbered *)b)->file->path);
+}
+
+/* The files of one side that have tensors, by their paths. To be freed. */
+static struct numbered *sort_numbered(const struct base *b, size_t *n)
+{
+    struct numbered *list = (struct numbered *)resize(NULL, b->source.n_files + 1, sizeof *list);
+    *n = 0;
+    for (size_t i = 0; i < b->source.n_files; i++) {
+        const lmc_file *f = b->source.get_file(b->source.user, i);
+        if (f->n_tensors == 0) continue;
+        list[*n].file = f;
+        list[(*n)++].number = i;
+    }
+    if (*n) qsort(list, *n, sizeof *list, compare_numbered);
+    return list;
+}
+
+static uint64_t size_of_rest(const lmc_file *f)
+{
+    uint64_t size = f->size;
+    for (size_t i = 0; i < f->n_tensors; i++) size -= f->tensors[i].size;
+    return size;
+}
+
+/* The bytes of a file that belong to no tensor, one piece after another. */
+struct rest_reader {
+    const struct base *b;
+    const struct numbered *file;
+    size_t tensor;    /* the first that does not end before */
+    uint64_t at, end; /* what is left of a piece */
+};
+
+/* Sees to it that something is left of a piece; 0: it was the last. */
+static int find_piece(struct rest_reader *r)
+{
+    const lmc_file *f = r->file->file;
+    while (r->at == r->end && r->tensor <= f->n_tensors) {
+        const lmc_tensor *before = r->tensor ? &f->tensors[r->tensor - 1] : NULL;
+        r->at = before ? before->offset + before->size : 0;
+        r->end = r->tensor < f->n_tensors ? f->tensors[r->tensor].offset : f->size;
+        r->tensor++;
+    }
+    return r->at < r->end;
+}
+
+static int read_rest(struct rest_reader *r, unsigned char *dst, size_t size)
+{
+    const int failed = r->b->source.read(r->b->source.user, r->file->number, r->at, dst, size) != 0;
+    r->at += size;
+    return failed;
+}
+
+static int count_changed_rest(uint64_t *n_changed, const struct diff *d, const struct numbered *old,
+                              const struct numbered *file)
+{
+    unsigned char *a = (unsigned char *)resize(NULL, PART_SIZE, 2), *b = a + PART_SIZE;
+    struct rest_reader from = {d->a, old, 0, 0, 0}, to = {d->b, file, 0, 0, 0};
+    int code = CODE_OK;
+    *n_changed = 0;
+    while (code == CODE_OK && find_piece(&from) && find_piece(&to)) {
+        uint64_t left = from.end - from.at < to.end - to.at ? from.end - from.at : to.end - to.at;
+        const size_t size = left < PART_SIZE ? (size_t)left : PART_SIZE;
+        if (read_rest(&from, a, size) || read_rest(&to, b, size)) code = d->o->bases->code;
+        for (size_t i = 0; i < size && code == CODE_OK; i++) *n_changed += a[i] != b[i];
+    }
+    free(a);
+    return code;
+}
+
+static int compare_rest(struct rest_rows *rest, const struct diff *d, const struct numbered *old,
+                        const struct numbered *file)
+{
+    const lmc_file *f = old->file, *g = file->file;
+    const uint64_t old_size = size_of_rest(f), size = size_of_rest(g);
+    uint64_t n_changed = 0;
+    struct rest_row *row;
+    int code = CODE_OK;
+    if (f->size == g->size && f->crc == g->crc) return CODE_OK;
+    if (size == old_size) code = count_changed_rest(&n_changed, d, old, file);
+    if (code != CODE_OK || (size == old_size && n_changed == 0)) return code;
+    row = add_rest(rest, DIFF_CHANGED, g->path);
+    row->size = size;
+    row->old_size = old_size;
+    row->n_changed = n_changed;
+    return CODE_OK;
+}
+
+static int compare_files(struct rest_rows *rest, const struct diff *d)
+{
+    size_t n_a, n_b, i = 0, k = 0;
+    struct numbered *a = sort_numbered(d->a, &n_a), *b = sort_numbered(d->b, &n_b);
+    int code = CODE_OK;
+    while (code == CODE_OK && (i < n_a || k < n_b)) {
+        const int order = i == n_a ? 1 : k == n_b ? -1 : compare_numbered(&a[i], &b[k]);
+        if (order == 0) code = compare_rest(rest, d, &a[i], &b[k]);
+        else if (order < 0) add_rest(rest, DIFF_REMOVED, a[i].file->path);
+        else add_rest(rest, DIFF_ADDED, b[k].file->path);
+        i += order <= 0;
+        k += order >= 0;
+    }
+    free(a);
+    free(b);
+    return code;
+}
+
+static int read_links_of(struct links *l, const struct base *b, const struct common *o)
+{
+    struct listing listing;
+    struct common quiet = *o; /* what is not stored was told when the side was read */
+    struct stat st;
+    int code;
+    quiet.verbosity = 0;
+    if (b->is_archive)
+        return read_links(l, b->archive.reader) == 0 ? CODE_OK : fail_bad_links(b->name);
+    if (stat(b->name, &st) != 0) return fail_errno(b->name, errno, "cannot access it");
+    if (!S_ISDIR(st.st_mode)) return CODE_OK;
+    code = list_sources(&listing, b->name, 0, &quiet);
+    if (code == CODE_OK) collect_links(l, &listing, b->name);
+    free_listing(&listing);
+    return code;
+}
+
+static void add_link(struct rest_rows *rest, const struct link *old, const struct link *link)
+{
+    struct rest_row *row = add_rest(rest,
+                                    !old    ? DIFF_ADDED
+                                    : !link ? DIFF_REMOVED
+                                            : DIFF_CHANGED,
+                                    link ? link->path : old->path);
+    row->target = link ? link->target : NULL;
+    row->old_target = old ? old->target : NULL;
+}
+
+/* The symbolic link of that path; NULL: there is none. */
+static const struct link *find_symbolic(const struct links *links, const char *path)
+{
+    const struct link *l = find_link_record(links, path);
+    return l && l->type == LINK_SYMBOLIC ? l : NULL;
+}
+
+static int compare_links(struct rest_rows *rest, const struct diff *d)
+{
+    const struct links *const a = &rest->links[0], *const b = &rest->links[1];
+    int code = read_links_of(&rest->links[0], d->a, d->o);
+    if (code == CODE_OK) code = read_links_of(&rest->links[1], d->b, d->o);
+    for (size_t i = 0; i < b->n && code == CODE_OK; i++) {
+        const struct link *link = &b->list[i], *old = find_symbolic(a, link->path);
+        if (link->type == LINK_SYMBOLIC && (!old || strcmp(old->target, link->target) != 0))
+            add_link(rest, old, link);
+    }
+    for (size_t i = 0; i < a->n && code == CODE_OK; i++)
+        if (a->list[i].type == LINK_SYMBOLIC && !find_symbolic(b, a->list[i].path))
+            add_link(rest, &a->list[i], NULL);
+    return code;
+}
+
+/* To be freed in any case. d: its sides are ready. */
+static int measure_rest(struct rest_rows *rest, const struct diff *d)
+{
+    int code = compare_files(rest, d);
+    rest->n_files = rest->n;
+    return code == CODE_OK ? compare_links(rest, d) : code;
+}
+
+static void free_rest(struct rest_rows *rest)
+{
+    free_links(&rest->links[0]);
+    free_links(&rest->links[1]);
+    free(rest->list);
+}
+
+static void print_rest(const struct rest_row *row)
+{
+    printf("  %-8s ", diff_names[row->kind]);
+    if (row->target || row->old_target) {
+        fputs("link ", stdout);
+        print_name(row->path);
+        fputs(" to ", stdout);
+        print_name(row->target ? row->target : row->old_target);
+        if (row->kind == DIFF_CHANGED) {
+            fputs(", before to ", stdout);
+            print_name(row->old_target);
+        }
+        putchar('\n');
+        return;
+    }
+    if (row->kind != DIFF_CHANGED) fputs("file of tensors", stdout);
+    else if (row->size == row->old_size)
+        printf("%llu of %llu bytes of headers, pickles and metadata",
+               (unsigned long long)row->n_changed, (unsigned long long)row->size);
+    else
+        printf("headers, pickles and metadata: %llu bytes, before %llu",
+               (unsigned long long)row->size, (unsigned long long)row->old_size);
+    fputs("  in ", stdout);
+    print_name(*row->path ? row->path : "(the file itself)");
+    putchar('\n');
+}
+
+static json_t *make_json_rest(const struct rest_row *row)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "path", row->path);
+    set_json(object, "status", json_string(diff_names[row->kind]));
+    if (row->target) set_json_text(object, "target", row->target);
+    if (row->old_target) set_json_text(object, "old_target", row->old_target);
+    if (row->kind != DIFF_CHANGED || row->target) return object;
+    set_json_number(object, "size", row->size);
+    set_json_number(object, "old_size", row->old_size);
+    if (row->size == row->old_size) set_json_number(object, "changed_bytes", row->n_changed);
+    return object;
+}
+
+static void put_json_rest(struct json_writer *w, const char *key, const struct rest_rows *rest,
+                          size_t start, size_t end)
+{
+    begin_json(w, key, '[');
+    for (size_t i = start; i < end; i++) put_json(w, NULL, make_json_rest(&rest->list[i]));
+    end_json(w, ']');
+}
+
+/* -- rows -- */
 
 static double bits_per_element(uint64_t size, uint64_t n)
 {
@@ -122,7 +378,7 @@ static void put_json_rows(struct json_writer *w, const char *key, const struct d
     end_json(w, ']');
 }
 
-static void print_json_diff(const struct diff *d, const struct diff_rest *rest)
+static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
 {
     json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
@@ -140,26 +396,22 @@ static void print_json_diff(const struct diff *d, const struct diff_rest *rest)
     set_json_number(object, "delta_size", sum.delta);
     set_json_number(object, "direct_size", sum.direct);
     put_json_members(&w, object);
-    put_json_rest(&w, rest);
+    put_json_rest(&w, "outside_tensors", rest, 0, rest->n_files);
+    put_json_rest(&w, "links", rest, rest->n_files, rest->n);
     end_json_line(&w);
 }
 
-int diff_snapshots(char *from, char *to, const struct diff_options *options)
+int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o)
 {
-    const struct common *o = &options->common;
-    char *names[2];
     struct diff d;
-    struct diff_rest rest;
+    struct rest_rows rest;
     size_t n = o->bases->n;
-    int code;
-    names[0] = from;
-    names[1] = to;
-    code = add_snapshots(names, 2, "diff", o);
+    int code = add_snapshots(sides, 2, "diff", o);
     if (code != CODE_OK) return code;
     memset(&d, 0, sizeof d);
     memset(&rest, 0, sizeof rest);
     d.o = o;
-    d.level = options->level;
+    d.level = level;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
     code = prepare_base(d.a, o);
@@ -167,17 +419,17 @@ int diff_snapshots(char *from, char *to, const struct diff_options *options)
     if (code == CODE_OK) {
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
-        progress_start(to, LMC_UNKNOWN_SIZE);
+        progress_start(sides[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
-        code = measure_all(&d);
+        code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = measure_rest(&rest, &d);
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && options->json) print_json_diff(&d, &rest);
+    if (code == CODE_OK && is_json) print_json_diff(&d, &rest);
     else if (code == CODE_OK) {
         print_diff(&d, wants_narrow_tables(o));
-        print_rest(&rest);
+        for (size_t i = 0; i < rest.n; i++) print_rest(&rest.list[i]);
     }
     free_rest(&rest);
     free(d.old_items.list);

@@ -8,13 +8,8 @@
 
 #include "../input/common.h"
 
-struct diff_options {
-    struct common common;
-    enum lmc_level level; /* --max: what the deltas would be coded with */
-    int json;             /* --json */
-};
-
-/* Prints what has changed between two snapshots, files or directories. */
-int diff_snapshots(char *from, char *to, const struct diff_options *options);
+/* Prints what has changed between two snapshots, files or directories. level: what the deltas would
+ * be coded with; is_json: --json */
+int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o);
 
 #endif

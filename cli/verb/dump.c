@@ -6,24 +6,235 @@
  */
 #include "dump.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
+#include <stdarg.h>
 
 #include "../../lmc.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/source.h"
 #include "../input/walk.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"
-#include "dump_field.h"
 
 #define BLOCK_SYNC 0xB2
 #define LARGEST_BLOCK ((uint64_t)1 << 22)
+#define BYTES_IN_A_LINE 16u
+#define MOST_BYTES 1024u /* more are only counted */
+#define NO_LIMIT UINT64_MAX
+#define LAST_DTYPE 27u /* of the table, whatever the library adds to its own */
+
+enum outcome { DUMP_GOOD, DUMP_NEWER, DUMP_DAMAGED };
+
+struct dump {
+    FILE *in;
+    uint64_t at;   /* bytes taken so far */
+    uint64_t left; /* of the body that is being read */
+    uint32_t crc;  /* of what was taken since it was set to 0 */
+    int is_quiet;  /* fields are read, but not printed */
+    int stops;     /* what comes cannot be told; all functions do nothing any more */
+    unsigned char *buffer;
+    size_t room;
+    enum outcome outcome;
+    uint64_t fault_at; /* the first one */
+    char fault[200];
+    /* What the index has of each file of a FILE body: its tensors, and whether its size. */
+    struct dumped_file {
+        uint64_t n_tensors;
+        int is_unknown;
+    } *files;
+    size_t n_files, files_room;
+    uint64_t n_blocks; /* of the last RUN body */
+};
+
+static void print_heading(const char *text) { printf("      -- %s --\n", text); }
+
+/* "0067  05          N_Files 5". value: behind the name; NULL: the bytes as text, if they are */
+static void print_field(uint64_t offset, const char *name, const unsigned char *bytes, size_t size,
+                        const char *value)
+{
+    size_t n_text = 0;
+    while (n_text < size && bytes[n_text] >= 32 && bytes[n_text] != 127) n_text++;
+    for (size_t at = 0; at < size; at += BYTES_IN_A_LINE) {
+        const size_t n = size - at < BYTES_IN_A_LINE ? size - at : BYTES_IN_A_LINE;
+        char text[3 * BYTES_IN_A_LINE + 1];
+        for (size_t i = 0; i < n; i++) snprintf(text + 3 * i, 4, "%02X ", bytes[at + i]);
+        text[3 * n - 1] = 0;
+        printf("%04llX  ", (unsigned long long)(offset + at));
+        if (at == 0) printf("%-47s  %s", text, name);
+        else fputs(text, stdout);
+        if (at == 0 && value && *value) printf(" %s", value);
+        if (at == 0 && !value && n_text == size) {
+            fputs(" \"", stdout);
+            print_text(bytes, size);
+            putchar('"');
+        }
+        putchar('\n');
+    }
+}
+
+/* "(64 bytes)" in place of them. */
+static void print_counted(uint64_t offset, const char *name, uint64_t size)
+{
+    char count[48];
+    snprintf(count, sizeof count, "(%llu bytes)", (unsigned long long)size);
+    printf("%04llX  %-47s  %s\n", (unsigned long long)offset, count, name);
+}
+
+/* A line with !!; the first one decides the outcome. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 4, 5)))
+#endif
+static void
+fault(struct dump *d, enum outcome outcome, uint64_t at, const char *format, ...)
+{
+    char text[sizeof d->fault];
+    va_list list;
+    if (d->is_quiet && !d->stops) return; /* a copy: it was said where the original stands */
+    va_start(list, format);
+    vsnprintf(text, sizeof text, format, list);
+    va_end(list);
+    printf("%04llX  !! %s\n", (unsigned long long)at, text);
+    if (d->outcome != DUMP_GOOD) return; /* the first may be why others follow */
+    d->outcome = outcome;
+    d->fault_at = at;
+    memcpy(d->fault, text, sizeof text);
+}
+
+/* Compares a CRC, which stands at that offset. */
+static void check_crc(struct dump *d, uint64_t at, const char *name, uint64_t stored, uint32_t crc)
+{
+    if (stored == crc) return;
+    if (d->outcome == DUMP_NEWER) d->outcome = DUMP_GOOD; /* no newer version: the CRC proves it */
+    fault(d, DUMP_DAMAGED, at, "%s should be %02X %02X %02X %02X", name, crc & 255u,
+          crc >> 8 & 255u, crc >> 16 & 255u, crc >> 24);
+}
+
+/* -- taking bytes -- */
+
+static size_t read_bytes(struct dump *d, unsigned char *to, size_t size)
+{
+    const size_t got = fread(to, 1, size, d->in);
+    d->crc = lmc_crc32c(d->crc, to, got);
+    d->at += got;
+    if (d->left != NO_LIMIT) d->left -= got;
+    return got;
+}
+
+/* The next byte, which stays; or EOF. */
+static int peek_byte(struct dump *d)
+{
+    const int byte = d->stops ? EOF : getc(d->in);
+    if (byte != EOF) ungetc(byte, d->in);
+    return byte;
+}
+
+/* Takes bytes that are only counted. */
+static void skip_bytes(struct dump *d, const char *name, uint64_t size)
+{
+    unsigned char chunk[4096];
+    const uint64_t start = d->at;
+    while (d->at - start < size && !d->stops) {
+        const uint64_t rest = size - (d->at - start);
+        const size_t n = rest < sizeof chunk ? (size_t)rest : sizeof chunk;
+        d->stops = read_bytes(d, chunk, n) < n;
+        if (d->stops) fault(d, DUMP_DAMAGED, d->at, "the file ends here, within %s", name);
+    }
+    if (!d->is_quiet && d->at > start) print_counted(start, name, d->at - start);
+}
+
+/* In the buffer, not printed; NULL: they are not there. */
+static const unsigned char *get_bytes(struct dump *d, const char *name, size_t size)
+{
+    const uint64_t start = d->at;
+    const int is_short = d->left < size;
+    size_t got;
+    if (d->stops) return NULL;
+    if (d->room < size) d->buffer = (unsigned char *)resize(d->buffer, d->room = size, 1);
+    got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
+    if (got == size) return d->buffer;
+    if (!d->is_quiet) print_field(start, name, d->buffer, got, NULL);
+    if (is_short && d->left == 0) fault(d, DUMP_DAMAGED, start, "the body ends within %s", name);
+    else {
+        d->stops = 1;
+        fault(d, DUMP_DAMAGED, d->at, "the file ends here");
+    }
+    return NULL;
+}
+
+/* The next bytes, into the buffer, unless they are many. 0, and said: they are not there. */
+static int take_bytes(struct dump *d, const char *name, uint64_t size)
+{
+    const uint64_t start = d->at;
+    if (size > MOST_BYTES && size <= d->left) {
+        skip_bytes(d, name, size);
+        return !d->stops;
+    }
+    if (!get_bytes(d, name, size > MOST_BYTES ? MOST_BYTES + 1 : (size_t)size)) return 0;
+    if (!d->is_quiet) print_field(start, name, d->buffer, (size_t)size, NULL);
+    return 1;
+}
+
+/* A varint into the buffer; its size, or 0. */
+static size_t get_varint(struct dump *d, const char *name, uint64_t *value)
+{
+    unsigned char bytes[10];
+    const uint64_t start = d->at;
+    size_t n = 0;
+    do {
+        const unsigned char *byte = get_bytes(d, name, 1);
+        if (!byte) return 0;
+        bytes[n] = *byte;
+        *value |= (uint64_t)(*byte & 127) << 7 * n;
+    } while (bytes[n++] & 128 && n < sizeof bytes);
+    memcpy(d->buffer, bytes, n);
+    if ((n == sizeof bytes && bytes[9] > 1) || (n > 1 && bytes[n - 1] == 0))
+        fault(d, DUMP_DAMAGED, start, "%s is no varint in the shortest form below 2^64", name);
+    return n;
+}
+
+/* One field, of which `kind` begins with the character of take_fields(). */
+static int take_field(struct dump *d, const char *name, const char *kind, uint64_t *value)
+{
+    const uint64_t start = d->at;
+    const int is_number = *kind != 'x';
+    size_t size = *kind == 's'   ? 8
+                  : *kind == 'c' ? 4
+                  : *kind == 'd' ? 1
+                                 : strtoul(kind + !is_number, NULL, 10);
+    char text[32];
+    *value = 0;
+    if (*kind == 'v') size = get_varint(d, name, value);
+    else if (!get_bytes(d, name, size)) return 0;
+    if (size == 0) return 0;
+    for (size_t i = size; *kind != 'v' && i-- > 0;)
+        *value = is_number ? *value << 8 | d->buffer[i] : (*value || d->buffer[i]);
+    if (*kind == 's') snprintf(text, sizeof text, "%lld", (long long)(int64_t)*value);
+    else if (*kind == 'd' && *value && *value <= LAST_DTYPE)
+        snprintf(text, sizeof text, "%u (%s)", (unsigned)*value,
+                 lmc_dtype_name((enum lmc_dtype) * value));
+    else snprintf(text, sizeof text, "%llu", (unsigned long long)*value);
+    if (!d->is_quiet)
+        print_field(start, name, d->buffer, size, is_number && *kind != 'c' ? text : "");
+    return 1;
+}
+
+/* Takes fields as "Name:kind Name:kind", where kind is 1, 2, 4 or 8: a number of so many bytes; v:
+ * a varint; s: a signed number of 8 bytes; d: a Dtype, c: a CRC; x and a number: so many bytes, of
+ * which values gets only whether they are not zero. values: one for each field. Returns whether all
+ * are there. */
+static int take_fields(struct dump *d, const char *fields, uint64_t *values)
+{
+    while (*fields) {
+        char name[40];
+        const size_t size = strcspn(fields, ":");
+        snprintf(name, sizeof name, "%.*s", (int)size, fields);
+        if (!take_field(d, name, fields + size + 1, values++)) return 0;
+        fields += strcspn(fields, " ");
+        fields += *fields == ' ';
+    }
+    return 1;
+}
 
 /* -- FILE -- */
 
@@ -123,29 +334,6 @@ static int take_run_body(struct dump *d)
     return 1;
 }
 
-/* v: the header's fields, Sync first. Of what is in a payload only natural planes are told, and the
- * thresholds before them: where all else begins, its decoding tells. */
-static void take_payload(struct dump *d, const uint64_t *v)
-{
-    const uint64_t start = d->at, n_thresholds = v[3] & 15, is_sparse = v[3] & 16, n = v[4];
-    uint64_t natural = v[2] >> 5 == 1 ? v[3] >> 5 : 0, some;
-    char name[32];
-    if (natural &&
-        (natural >= v[1] || n_thresholds == 0 || is_sparse || n_thresholds + natural * n > v[5])) {
-        fault(d, DUMP_DAMAGED, start - 21, "Natural does not go with the block's other fields");
-        natural = 0;
-    }
-    if (natural) {
-        snprintf(name, sizeof name, "Thresholds:x%u", (unsigned)n_thresholds);
-        (void)take_fields(d, name, &some);
-        for (unsigned p = 0; p < natural; p++) {
-            snprintf(name, sizeof name, "Natural plane %u", p);
-            skip_bytes(d, name, n);
-        }
-    }
-    skip_bytes(d, natural ? "Planes" : "Payload", v[5] - (d->at - start));
-}
-
 static void take_block(struct dump *d, uint32_t number)
 {
     unsigned char place[4];
@@ -168,7 +356,7 @@ static void take_block(struct dump *d, uint32_t number)
     if (v[4] < 1 || v[4] * v[1] > LARGEST_BLOCK || v[5] > LARGEST_BLOCK)
         fault(d, DUMP_DAMAGED, d->at - 20, "N_Elements or Payload_Size is out of range");
     d->crc = 0;
-    take_payload(d, v);
+    skip_bytes(d, "Payload", v[5]);
     if (d->stops) return;
     if (v[2] & 4) check_crc(d, d->at - v[5] - 8, "Payload_CRC", v[7], d->crc);
     else if (v[2] >> 5 == 0) check_crc(d, d->at - v[5] - 12, "Content_CRC", v[6], d->crc);
@@ -430,13 +618,12 @@ static void dump_all(struct dump *d)
     if (has_index) take_trailer(d);
 }
 
-int dump_file(const char *path, const struct common *o)
+int dump_file(const char *path)
 {
     const char *name = is_dash(path) ? "(standard input)" : path;
     struct dump d;
     struct stat st;
     int code = CODE_OK;
-    (void)o;
     memset(&d, 0, sizeof d);
     d.left = NO_LIMIT;
     if (check_regular(path, 0) != CODE_OK) return CODE_ERROR;

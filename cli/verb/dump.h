@@ -6,9 +6,7 @@
 
 #include "../sys/platform.h"
 
-#include "../input/common.h"
-
 /* Prints the snapshot at path, "-": standard input. */
-int dump_file(const char *path, const struct common *o);
+int dump_file(const char *path);
 
 #endif

@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: MIT */
 #include "list.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <jansson.h>
-
-#include "../choose/record.h"
+#include "../choose/quantise.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../input/plain.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
-#include "list_plain.h"
 
-/* A record is a tree in memory, which takes up to 80 times its text. The tensors that an honest one
- * tells of are larger than it by far. */
+/* A record takes up to 80 times its text in memory; its tensors are far larger. */
 static size_t largest_record(const struct archive *a)
 {
     return ((size_t)1 << 20) + (size_t)(archive_size(a) / 16);
@@ -135,16 +125,13 @@ static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct containe
 }
 
 /* What shares bytes with the tensors of the file. Views of one tensor follow each other: its name,
- * which may be long, is printed with the first of them. */
-static void print_views(struct archive *a, size_t number, const struct common *o)
+ * which may be long, is printed with the first of them. f: NULL where that is not told */
+static void print_views(const struct container *c, const lmc_file *f, int is_narrow)
 {
-    const lmc_file *f = lmc_reader_get_file(a->reader, number);
     const lmc_tensor *last = NULL;
-    struct container c;
-    if (!look_inside(&c, a, number)) return;
-    for (size_t i = 0; i < c.n_views; i++) {
-        const struct container_view *const v = &c.views[i];
-        const lmc_tensor *const whole = tensor_of_view(f, v);
+    for (size_t i = 0; i < c->n_views; i++) {
+        const struct container_view *const v = &c->views[i];
+        const lmc_tensor *const whole = f ? tensor_of_view(f, v) : NULL;
         char shape[LMC_MAX_RANK * 21 + 3];
         lmc_tensor t;
         memset(&t, 0, sizeof t);
@@ -153,16 +140,25 @@ static void print_views(struct archive *a, size_t number, const struct common *o
         format_shape(shape, sizeof shape, &t);
         printf("    ");
         print_dtype(v->dtype);
-        if (wants_narrow_tables(o)) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
-        else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
+        if (is_narrow) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
+        else if (f) printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
+        else printf("%-18s %14s  ", shape, "view");
         print_name(v->name);
-        printf(" of ");
-        if (whole && whole == last) printf("the same");
-        else print_name(whole ? whole->name : "the file");
-        last = whole;
+        if (f) {
+            printf(" of ");
+            if (whole && whole == last) printf("the same");
+            else print_name(whole ? whole->name : "the file");
+            last = whole;
+        }
         putchar('\n');
     }
-    container_free(&c);
+}
+
+static void print_path(const lmc_file *f)
+{
+    print_name(*f->path                        ? f->path
+               : f->kind == LMC_FILE_DIRECTORY ? "(the directory itself)"
+                                               : "(the file itself)");
 }
 
 static void print_file(struct archive *a, size_t number, const json_t *choices,
@@ -170,11 +166,12 @@ static void print_file(struct archive *a, size_t number, const json_t *choices,
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
     uint64_t packed = snapshot_encoded_size(a->reader, number, 0, f->size);
-    int is_directory = f->kind == LMC_FILE_DIRECTORY;
+    const int is_directory = f->kind == LMC_FILE_DIRECTORY;
+    struct container inside;
     printf("  ");
     if (is_directory) print_without_sizes("directory", 28, o);
     else print_sizes("file", 27, f->size, packed, o);
-    print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
+    print_path(f);
     if (o->verbosity >= 2) {
         if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
         if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
@@ -182,7 +179,10 @@ static void print_file(struct archive *a, size_t number, const json_t *choices,
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
-    print_views(a, number, o);
+    if (look_inside(&inside, a, number)) {
+        print_views(&inside, f, wants_narrow_tables(o));
+        container_free(&inside);
+    }
 }
 
 static void print_links(const struct archive *a, const struct common *o)
@@ -201,34 +201,51 @@ static void print_links(const struct archive *a, const struct common *o)
     free_links(&links);
 }
 
+/* What all files have, or all but directories. */
+struct totals {
+    uint64_t files, directories, tensors, lossy, size;
+};
+
+static struct totals count_all(const lmc_base *files)
+{
+    struct totals n = {0, 0, 0, 0, 0};
+    for (size_t i = 0; i < files->n_files; i++) {
+        const lmc_file *f = files->get_file(files->user, i);
+        if (f->kind == LMC_FILE_DIRECTORY) n.directories++;
+        else n.files++;
+        n.tensors += f->n_tensors;
+        n.lossy += count_lossy(f);
+        n.size += f->size;
+    }
+    return n;
+}
+
+/* "2 files, " */
+static void print_count(uint64_t n, const char *one, const char *many, const char *end)
+{
+    printf("%llu %s%s", (unsigned long long)n, n == 1 ? one : many, end);
+}
+
 static void print_archive(struct archive *a, const struct common *o)
 {
     const lmc_snapshot_info info = snapshot_info(a->reader);
-    size_t n = info.n_files, n_directories = 0, n_tensors = 0, n_lossy = 0;
+    const lmc_base files = files_of_archive(a);
+    const struct totals n = count_all(&files);
     json_t *record = load_record(a), *choices = index_choices(record);
-    uint64_t size = 0, packed = archive_size(a);
-    uint8_t bytes[LMC_FINGERPRINT_SIZE];
+    const uint64_t packed = archive_size(a);
     char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
-    for (size_t i = 0; i < n; i++) {
-        size += lmc_reader_get_file(a->reader, i)->size;
-        n_directories += lmc_reader_get_file(a->reader, i)->kind == LMC_FILE_DIRECTORY;
-        n_tensors += lmc_reader_get_file(a->reader, i)->n_tensors;
-        n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
-    }
-    snapshot_fingerprint(a->reader, bytes);
-    format_fingerprint(fingerprint, bytes);
+    format_fingerprint(fingerprint, info.fingerprint);
     print_name(a->name);
-    printf(": %llu file%s, ", (unsigned long long)(n - n_directories),
-           n - n_directories == 1 ? "" : "s");
-    if (n_directories)
-        printf("%llu director%s, ", (unsigned long long)n_directories,
-               n_directories == 1 ? "y" : "ies");
-    printf("%llu tensor%s, %llu -> %llu bytes (%.2f %%)", (unsigned long long)n_tensors,
-           n_tensors == 1 ? "" : "s", (unsigned long long)size, (unsigned long long)packed,
-           percent(packed, size));
-    if (n_lossy)
-        printf(", LOSSY: %llu tensor%s quantised", (unsigned long long)n_lossy,
-               n_lossy == 1 ? "" : "s");
+    printf(": ");
+    print_count(n.files, "file", "files", ", ");
+    if (n.directories) print_count(n.directories, "directory", "directories", ", ");
+    print_count(n.tensors, "tensor", "tensors", ", ");
+    printf("%llu -> %llu bytes (%.2f %%)", (unsigned long long)n.size, (unsigned long long)packed,
+           percent(packed, n.size));
+    if (n.lossy) {
+        printf(", LOSSY: ");
+        print_count(n.lossy, "tensor", "tensors", " quantised");
+    }
     printf("\n  fingerprint %s\n", fingerprint);
     if (o->verbosity >= 2) {
         int n_features = 0;
@@ -250,14 +267,13 @@ static void print_archive(struct archive *a, const struct common *o)
     }
     if (wants_narrow_tables(o)) printf("    dtype    shape          size    ratio  name\n");
     else printf("    dtype    shape                        size         packed   ratio  name\n");
-    for (size_t i = 0; i < n; i++) print_file(a, i, choices, o);
+    for (size_t i = 0; i < info.n_files; i++) print_file(a, i, choices, o);
     print_links(a, o);
     json_decref(choices);
     json_decref(record);
 }
 
-/* What the snapshot says that the SHA-256 is; nothing, if it does not say, or set_json_hash_state
- * said that it cannot be read. tensor NULL: of a file without. */
+/* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
 static void set_json_hash(json_t *object, const struct archive *a, size_t file, const lmc_tensor *t)
 {
     uint8_t hash[32];
@@ -265,8 +281,7 @@ static void set_json_hash(json_t *object, const struct archive *a, size_t file, 
         set_json_sha256(object, "sha256", hash);
 }
 
-/* Whether there are hashes: they are read all at once, so the first item's answer is that of all,
- * and a damaged section is told of once. */
+/* Whether there are hashes: they are read all at once, so the first one stands for all. */
 static void set_json_hash_state(json_t *object, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);
@@ -283,10 +298,16 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     }
 }
 
-static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
+static json_t *make_json_plain_tensor(const lmc_tensor *t)
 {
     json_t *object = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
     set_json_number(object, "size", t->size);
+    return object;
+}
+
+static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
+{
+    json_t *object = make_json_plain_tensor(t);
     set_json_number(object, "packed_size",
                     snapshot_encoded_size(a->reader, file, t->offset, t->size));
     set_json_fingerprint(object, "fingerprint", t->fingerprint);
@@ -302,27 +323,35 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
 }
 
 /* Like tensors, with strides, in elements. */
-static void put_json_views(struct json_writer *w, struct archive *a, size_t number)
+static void put_json_views(struct json_writer *w, const struct container *c)
 {
-    struct container c;
-    if (!look_inside(&c, a, number)) return;
-    for (size_t i = 0; i < c.n_views; i++) {
-        const struct container_view *const v = &c.views[i];
+    begin_json(w, "views", '[');
+    for (size_t i = 0; i < c->n_views; i++) {
+        const struct container_view *const v = &c->views[i];
         put_json(w, NULL,
                  make_json_layout(v->name, v->dtype, v->rank, v->shape, v->strides, v->offset));
     }
-    container_free(&c);
+    end_json(w, ']');
+}
+
+/* container: NULL where that is not told */
+static json_t *make_json_file_head(const lmc_file *f, const char *container)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "path", f->path);
+    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    if (container) set_json(object, "container", json_string(container));
+    set_json_number(object, "size", f->size);
+    return object;
 }
 
 static void put_json_file(struct json_writer *w, struct archive *a, size_t number)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, number);
-    json_t *object = (json_t *)check_memory(json_object());
+    json_t *object = make_json_file_head(f, NULL);
+    struct container inside;
     char crc[9];
     snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
-    set_json_text(object, "path", f->path);
-    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
-    set_json_number(object, "size", f->size);
     set_json_number(object, "packed_size", snapshot_encoded_size(a->reader, number, 0, f->size));
     set_json(object, "crc32c", json_string(crc));
     if (f->has_mode) set_json_number(object, "mode", f->mode);
@@ -335,9 +364,9 @@ static void put_json_file(struct json_writer *w, struct archive *a, size_t numbe
     for (size_t i = 0; i < f->n_tensors; i++)
         put_json(w, NULL, make_json_tensor(a, number, &f->tensors[i]));
     end_json(w, ']');
-    begin_json(w, "views", '[');
-    put_json_views(w, a, number);
-    end_json(w, ']');
+    if (!look_inside(&inside, a, number)) memset(&inside, 0, sizeof inside);
+    put_json_views(w, &inside);
+    container_free(&inside);
     end_json(w, '}');
 }
 
@@ -390,56 +419,114 @@ static json_t *make_json_head(const struct archive *a)
 {
     json_t *object = (json_t *)check_memory(json_object()), *record = load_record(a);
     const lmc_snapshot_info info = snapshot_info(a->reader);
-    uint64_t size = 0, n_lossy = 0;
+    const lmc_base files = files_of_archive(a);
+    const struct totals n = count_all(&files);
     char format[16];
-    for (size_t i = 0; i < info.n_files; i++) {
-        n_lossy += count_lossy(lmc_reader_get_file(a->reader, i));
-        size += lmc_reader_get_file(a->reader, i)->size;
-    }
     set_json_text(object, "snapshot", a->name);
     set_json_fingerprint(object, "fingerprint", info.fingerprint);
     if (info.has_base) set_json_fingerprint(object, "base_fingerprint", info.base_fingerprint);
     snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
     set_json_text(object, "format", format);
     set_json(object, "features", make_json_features(info.features));
-    set_json_number(object, "size", size);
+    set_json_number(object, "size", n.size);
     set_json_number(object, "packed_size", archive_size(a));
-    set_json_number(object, "lossy_tensors", n_lossy);
+    set_json_number(object, "lossy_tensors", n.lossy);
     set_json_hash_state(object, a);
     if (record) set_json(object, "policy", record);
     return object;
 }
 
+/* -- files that are no snapshot: their tensors, as they are -- */
+
+static void print_plain(const struct archive *a, const struct base *p, const struct common *o)
+{
+    const struct totals n = count_all(a->plain);
+    print_name(a->name);
+    printf(": not compressed: ");
+    print_count(n.tensors, "tensor", "tensors", ", ");
+    printf("%llu bytes\n    dtype    shape                        size  name\n",
+           (unsigned long long)n.size);
+    for (size_t i = 0; i < p->n_files; i++) {
+        const struct base_file *f = &p->files[i];
+        const struct container *c = container_of(f);
+        if (f->file.kind == LMC_FILE_DIRECTORY) printf("  %-43s  ", "directory");
+        else
+            printf("  %-29s%14llu  ", c->kind == CONTAINER_NONE ? "file" : container_name(c->kind),
+                   (unsigned long long)f->file.size);
+        print_path(&f->file);
+        putchar('\n');
+        for (size_t k = 0; k < c->n_tensors; k++) {
+            const lmc_tensor *t = &c->tensors[k];
+            char shape[LMC_MAX_RANK * 21 + 3];
+            format_shape(shape, sizeof shape, t);
+            printf("    ");
+            print_dtype(t->dtype);
+            printf("%-18s %14llu  ", shape, (unsigned long long)t->size);
+            print_name(t->name);
+            if (o->verbosity >= 2) printf("  offset %llu", (unsigned long long)t->offset);
+            putchar('\n');
+        }
+        print_views(c, NULL, 0);
+    }
+}
+
+static void put_json_plain_file(struct json_writer *w, const struct base_file *f)
+{
+    const struct container *c = container_of(f);
+    begin_json(w, NULL, '{');
+    put_json_members(w, make_json_file_head(&f->file, container_name(c->kind)));
+    begin_json(w, "tensors", '[');
+    for (size_t i = 0; i < c->n_tensors; i++)
+        put_json(w, NULL, make_json_plain_tensor(&c->tensors[i]));
+    end_json(w, ']');
+    put_json_views(w, c);
+    end_json(w, '}');
+}
+
+/* -- both -- */
+
+static json_t *make_json_plain_head(const struct archive *a)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json(object, "snapshot", json_null());
+    set_json_text(object, "name", a->name);
+    set_json_number(object, "size", count_all(a->plain).size);
+    return object;
+}
+
 /* One line for each snapshot. */
-static void print_json(struct archive *a)
+static void print_json(struct archive *a, const struct base *p)
 {
     struct json_writer w;
     init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    put_json_members(&w, make_json_head(a));
+    put_json_members(&w, a->plain ? make_json_plain_head(a) : make_json_head(a));
     begin_json(&w, "files", '[');
-    for (size_t i = 0; i < snapshot_info(a->reader).n_files; i++) put_json_file(&w, a, i);
+    for (size_t i = 0; i < files_of_archive(a).n_files; i++)
+        if (a->plain) put_json_plain_file(&w, &p->files[i]);
+        else put_json_file(&w, a, i);
     end_json(&w, ']');
-    begin_json(&w, "links", '[');
-    put_json_links(&w, a);
-    end_json(&w, ']');
-    begin_json(&w, "metadata", '{');
-    put_json_metadata(&w, a);
-    end_json(&w, '}');
+    if (!a->plain) {
+        begin_json(&w, "links", '[');
+        put_json_links(&w, a);
+        end_json(&w, ']');
+        begin_json(&w, "metadata", '{');
+        put_json_metadata(&w, a);
+        end_json(&w, '}');
+    }
     end_json_line(&w);
 }
 
-int list_file(const char *path, const struct list_options *options)
+int list_file(const char *path, int is_json, const struct common *o)
 {
-    const struct common *o = &options->common;
     struct archive a;
-    struct plain plain;
+    struct base plain;
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && a.plain) list_plain(&plain, a.name, options);
-    else if (code == CODE_OK && options->json) print_json(&a);
+    if (code == CODE_OK && is_json) print_json(&a, &plain);
+    else if (code == CODE_OK && a.plain) print_plain(&a, &plain, o);
     else if (code == CODE_OK) print_archive(&a, o);
     close_archive(&a);
-    close_plain(&plain);
+    close_base(&plain);
     return code;
 }

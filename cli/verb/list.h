@@ -8,12 +8,8 @@
 
 #include "../input/common.h"
 
-struct list_options {
-    struct common common;
-    int json; /* --json */
-};
-
-/* Prints what is in the snapshot at path ("-": standard input, a file) to standard output. */
-int list_file(const char *path, const struct list_options *options);
+/* Prints what is in the snapshot at path ("-": standard input, a file) to standard output; with
+ * is_json (--json) for programs. */
+int list_file(const char *path, int is_json, const struct common *o);
 
 #endif

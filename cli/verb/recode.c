@@ -9,10 +9,8 @@
 
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
-#include "../job/recoding.h"
+#include "../job/writer.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/report.h"

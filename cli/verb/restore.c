@@ -5,12 +5,12 @@
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "../format/hex.h"
+#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/operands.h"
 #include "../input/source.h"
 #include "../job/restorer.h"
@@ -19,12 +19,10 @@
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
-#include "../sys/tree.h"
-#include "restore_parts.h"
 
-static int verify_record(const char *root, const struct record *record, unsigned char *buffer)
+static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {
-    char *path = join_path(root, record->path);
+    char *path = join_path(root, file->path);
     int fd = open(path, O_RDONLY | O_CLOEXEC), error = fd < 0 ? errno : 0, code = CODE_OK;
     uint64_t size = 0;
     uint32_t crc = 0;
@@ -39,7 +37,7 @@ static int verify_record(const char *root, const struct record *record, unsigned
     }
     if (fd >= 0) close(fd);
     if (error) code = fail_errno(path, error, "cannot be read again, so nothing was removed");
-    else if (size != record->size || crc != record->crc)
+    else if (size != file->size || crc != file->crc)
         code = fail(CODE_ERROR, path, "does not read back as it was written; nothing was removed");
     free(path);
     return code;
@@ -49,8 +47,9 @@ static int remove_snapshot(const struct restore *r)
 {
     unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     int code = CODE_OK;
-    for (size_t i = 0; i < r->n_records && code == CODE_OK; i++)
-        code = verify_record(r->tree.target, &r->records[i], buffer);
+    for (size_t i = 0; i < r->seen.n && code == CODE_OK; i++)
+        if (!r->seen.list[i].is_directory)
+            code = verify_file(r->tree.target, &r->seen.list[i], buffer);
     free(buffer);
     if (code == CODE_OK && unlink(r->input) != 0)
         code = fail_errno(r->input, errno, "cannot remove it");
@@ -88,7 +87,6 @@ int restore_file(const char *path, const struct restore_options *options)
     int code = open_snapshot_source(&s, path, o);
     if (code == CODE_OK) target = name_target(path, 0, o, &code);
     init_restore(&r, path, target, o);
-    r.keeps_records = options->remove_source;
     if (code == CODE_OK) code = protect_bases(source, target, o->force, o);
     if (code == CODE_OK) code = choose_base_of_source(&base, &s, o);
     if (code == CODE_OK) code = protect_bases(source, target, o->force, o); /* those found, too */
@@ -119,5 +117,52 @@ int restore_parts(const char *path, char *const *patterns, size_t n,
     char *target = name_target(path, 1, &options->common, &code);
     if (code == CODE_OK) code = extract_files(path, target, patterns, n, &options->common);
     free(target);
+    return code;
+}
+
+/* -- lmc -t -- */
+
+/* Of what was checked without its base. */
+static void say_payload(const struct restore *r, const struct source *s)
+{
+    uint8_t base[LMC_FINGERPRINT_SIZE] = {0};
+    int is_delta;
+    char *wanted;
+    (void)parse_header(s->header, sizeof s->header, base, &is_delta);
+    wanted = describe_base(base, r->made_with);
+    say(s->name, "payload intact; content needs the base %s", wanted);
+    free(wanted);
+}
+
+int test_file(const char *path, const struct common *o)
+{
+    struct source s;
+    struct restore r;
+    double start = now();
+    const lmc_base *base = NULL;
+    int code = open_snapshot_source(&s, path, o), found = code;
+    if (code == CODE_OK) code = found = choose_base_of_source(&base, &s, o);
+    if (code == CODE_OK && base) say_unused_bases(0, o); /* among many files some are whole */
+    init_restore(&r, path, NULL, o);
+    r.is_checked = 1;
+    if (code == CODE_OK || code == CODE_BASE) {
+        progress_start(s.name, s.size);
+        code = run_restore(&r, &s, base);
+        progress_clear();
+    }
+    if (code == CODE_OK && r.again.lacks_base) {
+        if (o->verbosity > 0 && found == CODE_OK) say_payload(&r, &s);
+        else if (found != CODE_OK) say(s.name, "its payload is intact");
+        code = found;
+    } else if (code == CODE_OK && o->hashes && !r.has_hashes)
+        code =
+            fail(CODE_ERROR, s.name, "it is intact, but has no hashes: 'lmc --hash' writes them");
+    else if (code == CODE_OK && wants_summary(o))
+        say(s.name, "ok, %llu file%s, %llu bytes%s, %.0f MB/s", (unsigned long long)r.n_files,
+            r.n_files == 1 ? "" : "s", (unsigned long long)r.total,
+            r.has_hashes ? ", SHA-256 of all of them" : "",
+            (double)r.total / 1e6 / (now() - start + 1e-9));
+    free_restore(&r);
+    close_source(&s);
     return code;
 }

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "restore_parts.h"
+#include "restore.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -12,13 +11,12 @@
 
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/links.h"
 #include "../input/common.h"
-#include "../input/walk.h"
 #include "../input/damage.h"
+#include "../input/links.h"
+#include "../input/walk.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../job/restorer.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/made.h"
@@ -27,33 +25,239 @@
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
-#include "restore_wanted.h"
 #include "../../formats/pattern.h"
 
-/* A file or link that was made where nothing was. */
-struct fresh {
-    size_t directory; /* its number */
-    char *name;
+/* -- which files are wanted: by name, by pattern, or by a link -- */
+
+/* What a link leads to: real, in the snapshot, restored as `shown`. */
+struct led {
+    char *real, *shown;
 };
+
+struct wanted {
+    char *const *patterns; /* the user's */
+    size_t n;
+    const struct links *links;
+    int is_dereferenced;     /* what links lead to is restored in their place */
+    unsigned char *is_used;  /* of each pattern: it has led to something */
+    unsigned char *is_taken; /* of each link: it is wanted */
+    struct led *list;        /* sorted by what is real */
+    size_t n_led, room;
+    const char **files; /* the paths of all files of the snapshot, sorted */
+    size_t n_files;
+    size_t n_followed, n_lost;          /* links that lead to what is there; elsewhere */
+    uint64_t most;                      /* of both together */
+    int is_too_many;                    /* they would be more: the list is not complete */
+    const struct link *followed, *lost; /* the first of each */
+    const struct link *named_lost;      /* of those lost, the first that a pattern names */
+};
+
+/* -- patterns -- */
+
+/* A path, a pattern ('*' matches '/', too), or a directory above it. */
+static int matches(const char *pattern, const char *path)
+{
+    size_t size;
+    while (strncmp(pattern, "./", 2) == 0) pattern += 2;
+    size = strlen(pattern);
+    while (size > 1 && pattern[size - 1] == '/') size--;
+    if (strncmp(pattern, path, size) == 0 && (path[size] == 0 || path[size] == '/')) return 1;
+    return match_pattern(pattern, strlen(pattern), NULL, path);
+}
+
+/* Whether a pattern wants the path; marks it as used. */
+static int matches_any(struct wanted *w, const char *path)
+{
+    int result = 0;
+    for (size_t i = 0; i < w->n; i++)
+        if (matches(w->patterns[i], path)) result = w->is_used[i] = 1;
+    return result;
+}
+
+/* -- what is there -- */
+
+/* By components: what is below a directory comes right behind it. */
+static int compare_paths(const void *a, const void *b)
+{
+    const char *x = *(const char *const *)a, *y = *(const char *const *)b;
+    for (; *x && *x == *y; x++) y++;
+    if (*x == '/' || *y == '/') return *x == '/' ? *y ? -1 : 1 : *x ? 1 : -1;
+    return (unsigned char)*x<(unsigned char)*y ? -1 : (unsigned char)*x>(unsigned char) * y;
+}
+
+/* The next of the files at that path or below it. *at begins as 0. NULL: there are no more. */
+static const char *next_file(const struct wanted *w, const char *path, size_t *at)
+{
+    const size_t size = strlen(path);
+    const char *file;
+    if (*at == 0) {
+        FIND_FIRST(*at, w->n_files, compare_paths(&w->files[*at], &path) < 0);
+        ++*at;
+    }
+    file = *at <= w->n_files ? w->files[*at - 1] : NULL;
+    if (!file || strncmp(file, path, size) != 0 || (size && file[size] && file[size] != '/'))
+        return NULL;
+    ++*at;
+    return file;
+}
+
+/* A file or directory, or what is only the parent of some. */
+static int is_there(const struct wanted *w, const char *path)
+{
+    size_t at = 0;
+    return *path == 0 || next_file(w, path, &at);
+}
+
+static int is_file(const struct wanted *w, const char *path)
+{
+    size_t at = 0;
+    const char *first = next_file(w, path, &at);
+    return first && strcmp(first, path) == 0 && !next_file(w, path, &at);
+}
+
+/* -- links -- */
+
+static void add_led(struct wanted *w, const char *real, const char *shown)
+{
+    w->list = (struct led *)grow(w->list, w->n_led, &w->room, sizeof *w->list);
+    w->list[w->n_led].real = copy_string(real, strlen(real));
+    w->list[w->n_led++].shown = copy_string(shown, strlen(shown));
+}
+
+/* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
+ * it counts exactly. */
+#define FOUND_TWICE 65536u
+
+/* Follows the links on the path, all of which are wanted, to what is there: 1; 0: there is no link
+ * on it, or it leads to nothing that the snapshot holds. shown: what a file there is restored as;
+ * NULL: as is wanted of all, be it a file or a directory. */
+static int follow(struct wanted *w, const char *path, const char *shown)
+{
+    const struct link *first;
+    char *at;
+    int result = 0;
+    if ((uint64_t)w->n_followed + w->n_lost >= w->most) w->is_too_many = 1;
+    if (w->is_too_many) return 0;
+    at = resolve_links(w->links, path, &first, w->is_taken);
+    if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
+        char *plain = copy_string(path, strlen(path)); /* the user's may be "./latest/" */
+        (void)make_plain(plain);
+        add_led(w, at, shown ? shown : w->is_dereferenced ? plain : at);
+        free(plain);
+        if (w->n_followed++ == 0) w->followed = first;
+        result = 1;
+    } else if (first && w->n_lost++ == 0) w->lost = first;
+    free(at);
+    return result;
+}
+
+static int compare_led(const void *a, const void *b)
+{
+    const struct led *x = (const struct led *)a, *y = (const struct led *)b;
+    const int order = strcmp(x->real, y->real);
+    return order ? order : strcmp(x->shown, y->shown);
+}
+
+/* Without those that are there twice. */
+static void sort_led(struct wanted *w)
+{
+    size_t n = 0;
+    if (w->n_led) qsort(w->list, w->n_led, sizeof *w->list, compare_led);
+    for (size_t i = 0; i < w->n_led; i++)
+        if (n && compare_led(&w->list[n - 1], &w->list[i]) == 0) {
+            free(w->list[i].real);
+            free(w->list[i].shown);
+        } else w->list[n++] = w->list[i];
+    w->n_led = n;
+}
+
+/* Links below what a link leads to are wanted with it. In the place of links only files are: what
+ * a directory holds may lead back to it. */
+static void follow_below(struct wanted *w, const char *directory, const char *shown)
+{
+    const size_t size = strlen(directory);
+    size_t i;
+    FIND_FIRST(i, w->links->n, strcmp(w->links->list[i].path, directory) < 0);
+    for (; i < w->links->n && !w->is_too_many &&
+           strncmp(w->links->list[i].path, directory, size) == 0;
+         i++) {
+        const struct link *l = &w->links->list[i];
+        char *path;
+        if (l->type != LINK_SYMBOLIC || (size && l->path[size] != '/')) continue;
+        if (!w->is_dereferenced && !w->is_taken[i]) (void)follow(w, l->path, NULL);
+        if (!w->is_dereferenced) continue;
+        path = join_path(shown, l->path + size + (size != 0));
+        (void)follow(w, l->path, path);
+        free(path);
+    }
+}
+
+/* Finds the links that the patterns want, and what they lead to, and so on. most: files that may be
+ * restored. A thousand links to a directory of a thousand lead to a million files. */
+static void find_wanted(struct wanted *w, char *const *patterns, size_t n,
+                        const struct links *links, const lmc_reader *reader, int is_dereferenced,
+                        uint64_t most)
+{
+    lmc_snapshot_info info;
+    memset(w, 0, sizeof *w);
+    w->patterns = patterns;
+    w->n = n;
+    w->links = links;
+    w->is_dereferenced = is_dereferenced;
+    w->most = most < UINT64_MAX / 2 ? most + FOUND_TWICE : UINT64_MAX;
+    w->is_used = (unsigned char *)zeroed(n + 1, 1);
+    w->is_taken = (unsigned char *)zeroed(links->n + 1, 1);
+    if (links->n == 0 || lmc_reader_get_info(reader, &info) != LMC_OK) return;
+    w->n_files = info.n_files;
+    w->files = (const char **)resize(NULL, w->n_files + 1, sizeof *w->files);
+    for (size_t i = 0; i < w->n_files; i++) w->files[i] = lmc_reader_get_file(reader, i)->path;
+    qsort((void *)w->files, w->n_files, sizeof *w->files, compare_paths);
+    for (size_t i = 0; i < n; i++) /* "latest/config.json", where latest is a link */
+        if (follow(w, patterns[i], NULL)) w->is_used[i] = 1;
+    w->named_lost = w->lost;
+    for (size_t i = 0; i < links->n; i++)
+        if (links->list[i].type == LINK_SYMBOLIC && matches_any(w, links->list[i].path)) {
+            if (!w->is_taken[i]) (void)follow(w, links->list[i].path, NULL);
+            w->is_taken[i] = 1;
+        }
+    n = w->n_led; /* in the place of links, no further; else the list grows meanwhile */
+    for (size_t i = 0; i < (is_dereferenced ? n : w->n_led); i++) {
+        const struct led l = w->list[i]; /* the list moves, its texts do not */
+        follow_below(w, l.real, l.shown);
+    }
+    sort_led(w);
+}
+
+static void free_wanted(struct wanted *w)
+{
+    for (size_t i = 0; i < w->n_led; i++) {
+        free(w->list[i].real);
+        free(w->list[i].shown);
+    }
+    free(w->list);
+    free((void *)w->files);
+    free(w->is_used);
+    free(w->is_taken);
+}
+
+/* -- restoring them -- */
 
 struct extraction {
     struct archive archive;
     struct links links;
     struct wanted wanted;
-    unsigned char *is_done; /* of each file */
-    const char *target;     /* NULL: standard output */
+    unsigned char *is_done;    /* of each file */
+    const char *target;        /* NULL: standard output */
+    struct restored_tree tree; /* below the target */
+    struct links made;         /* the links in it */
     const struct common *o;
-    struct output out; /* if that is standard output */
+    struct output out; /* if it is standard output */
+    struct outlet *outlet;
     unsigned char *window;
-    struct made made; /* directories below the target */
-    int is_target_fresh;
-    struct fresh *fresh; /* in the order of their making */
-    size_t n_fresh, room_for_fresh;
-    uint64_t n_links;
-    uint64_t size;
-    size_t n_files;
+    uint64_t n_files, size;
 };
 
 int is_named_snapshot(const char *path)
@@ -68,173 +272,34 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
-static void add_fresh(struct extraction *x, const char *name)
+/* Makes the directory that a part is in, when nothing is in its way. Directories that are not there
+ * yet get the mode and time of the snapshot, where it tells of them. */
+static int enter_parent(struct extraction *x, const char *path, int is_directory)
 {
-    x->fresh = (struct fresh *)grow(x->fresh, x->n_fresh, &x->room_for_fresh, sizeof *x->fresh);
-    x->fresh[x->n_fresh].directory = x->made.at;
-    x->fresh[x->n_fresh++].name = copy_string(name, strlen(name));
-}
-
-static int remove_name(struct made *m, const char *name)
-{
-    int error;
-    lock_temporary();
-    error = unlinkat(m->fd, name, 0) == 0 || errno == ENOENT ? 0 : errno;
-    unlock_temporary();
-    return error;
-}
-
-/* After an error, so that the same command can be run again: nothing of it exists already. The last
- * is removed first; a directory into which somebody else has put something stays. */
-static void remove_fresh(struct extraction *x)
-{
-    int error = 0, failed;
-    for (size_t i = x->n_fresh; i-- > 0;) {
-        failed = go_to_made(&x->made, x->fresh[i].directory);
-        if (!failed) failed = remove_name(&x->made, x->fresh[i].name);
-        if (failed) error = failed;
-    }
-    failed = remove_made(&x->made);
-    if (failed) error = failed;
-    if (error < 0) error = ENOENT; /* somebody has moved a directory */
-    if (error) (void)fail_errno(x->target, error, "cannot remove all that was restored");
-}
-
-static void free_fresh(struct extraction *x)
-{
-    for (size_t i = 0; i < x->n_fresh; i++) free(x->fresh[i].name);
-    free(x->fresh);
-}
-
-/* -- directories -- */
-
-static int fail_no_directory(const char *path)
-{
-    return fail(CODE_ERROR, path,
-                "is no directory, so nothing is restored below it; move it away, or name "
-                "another directory with -o");
-}
-
-/* The target itself may be a link to a directory. */
-static int open_target(struct extraction *x)
-{
-    char *inside;
-    int error;
-    if (!x->target) return CODE_OK;
-    inside = join_path(x->target, ".");
-    error = mkdir(x->target, 0777) == 0 ? 0 : errno;
-    x->is_target_fresh = !error;
-    if (!error || error == EEXIST)
-        error = open_made(&x->made, inside, x->made.max_entries, x->made.max_depth);
-    free(inside);
-    if (error == ENOTDIR) return fail_no_directory(x->target);
-    return error ? fail_errno(x->target, error, "cannot make the directory") : CODE_OK;
-}
-
-/* On the way to the directory with that number, which the path begins with. None may be a link:
- * what is restored stays below the target, whatever an earlier snapshot has left there. */
-static int fail_enter(const struct extraction *x, const char *path, size_t number, int error)
-{
-    const struct made_directory *const list = x->made.list;
-    const char *end = path;
-    char *part, *full;
-    int code;
-    if (error < 0) return fail_made(&x->made, x->target, path, error);
-    while (number && list[number].parent != x->made.at) number = list[number].parent;
-    for (size_t i = 0; i < list[number].depth; i++) end += (i > 0) + strcspn(end + (i > 0), "/");
-    part = copy_string(path, (size_t)(end - path));
-    full = join_path(x->target, part);
-    code = error == ENOTDIR || error == ELOOP
-               ? fail_no_directory(full)
-               : fail_errno(full, error, "cannot make the directory");
-    free(part);
-    free(full);
-    return code;
-}
-
-/* Directories that are not there get the mode and time of the snapshot, where it tells of them: in
- * the end, and until then nobody else looks into them. */
-static void keep_known(struct extraction *x, const char *path, size_t size, size_t number)
-{
-    struct made_directory *const list = x->made.list;
-    char *part = copy_string(path, size);
-    for (; number && !list[number].is_there; number = list[number].parent) {
-        char *slash = strrchr(part, '/');
+    struct made *const m = &x->tree.made;
+    size_t number = 0, at;
+    char *part = copy_string(path, strlen(path)), *slash = strrchr(part, '/');
+    int code = x->tree.root ? CODE_OK : begin_parts(&x->tree, &x->archive.st, path), error = 0;
+    if (code == CODE_OK) code = check_part(&x->tree, path, is_directory);
+    *(slash ? slash : part) = 0;
+    if (code == CODE_OK) error = find_made(m, part, strlen(part), &number);
+    at = number;
+    for (; !error && number && !m->list[number].is_there; number = m->list[number].parent) {
         size_t known;
         if (lmc_reader_find_file(x->archive.reader, part, &known) == LMC_OK) {
-            list[number].has_attributes = 1;
-            list[number].attributes =
+            m->list[number].has_attributes = 1;
+            m->list[number].attributes =
                 attributes_of_directory(lmc_reader_get_file(x->archive.reader, known));
         }
+        slash = strrchr(part, '/');
         if (slash) *slash = 0;
     }
     free(part);
+    if (code == CODE_OK && !error) error = go_to_made(m, at);
+    return error ? fail_made(m, x->target, path, error) : code;
 }
 
-/* Goes to the directory that the first `size` bytes of the path name, and makes it. */
-static int enter(struct extraction *x, const char *path, size_t size)
-{
-    size_t number = 0;
-    int error = find_made(&x->made, path, size, &number);
-    if (!error) {
-        keep_known(x, path, size, number);
-        error = go_to_made(&x->made, number);
-    }
-    return error ? fail_enter(x, path, number, error) : CODE_OK;
-}
-
-static int enter_parent(struct extraction *x, const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return enter(x, path, slash ? (size_t)(slash - path) : 0);
-}
-
-/* Those that were made, and are still there; and all that was left to be brought to the disk. */
-static int finish_target(struct extraction *x)
-{
-    int error;
-    if (x->made.fd < 0) return CODE_OK;
-    for (size_t i = 0; i < x->made.n; i++)
-        if (!x->made.list[i].is_made) x->made.list[i].has_attributes = 0;
-    error = finish_made(&x->made, 0);
-    if (!error && is_synced_as_whole(&x->made)) {
-        error = go_to_made(&x->made, 0);
-        if (!error) error = sync_all(x->made.fd);
-    }
-    if (error < 0) return fail_made(&x->made, x->target, x->target, error);
-    return error ? fail_errno(x->target, error,
-                              "cannot set the modes and times of directories, or bring them to "
-                              "the disk")
-                 : CODE_OK;
-}
-
-/* One more file; links are counted for themselves, as where a whole snapshot is restored. */
-static int count_file(struct extraction *x, const char *path)
-{
-    const int error = count_made_file(&x->made);
-    return error ? fail_made(&x->made, x->target ? x->target : STANDARD_OUTPUT, path, error)
-                 : CODE_OK;
-}
-
-/* -- files and links -- */
-
-/* What is at the place of a file or link, in the directory where we are: nothing, or with -f
- * something that may go. full: its path. */
-static int clear_place(struct extraction *x, const char *full, int *is_fresh)
-{
-    const char *name = base_name(full);
-    struct stat st;
-    int error;
-    *is_fresh = fstatat(x->made.fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0;
-    if (*is_fresh) return errno == ENOENT ? CODE_OK : fail_errno(full, errno, "cannot access it");
-    if (S_ISDIR(st.st_mode)) return fail(CODE_ERROR, full, "exists already, as a directory");
-    if (!x->o->force) return fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
-    /* a link is replaced, never written through */
-    error = S_ISLNK(st.st_mode) ? remove_name(&x->made, name) : 0;
-    return error ? fail_errno(full, error, "cannot remove the link") : CODE_OK;
-}
-
-static int copy_file(struct extraction *x, size_t number, struct output *out)
+static int copy_file(struct extraction *x, size_t number)
 {
     const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
     uint32_t crc = 0;
@@ -244,8 +309,10 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
         int error;
         if (status != LMC_OK) return fail_damage(&x->archive, status, number, at);
         crc = lmc_crc32c(crc, x->window, size);
-        error = write_output(out, x->window, size);
-        if (error) return fail_output(out, error);
+        error = outlet_write(x->outlet, x->window, size);
+        if (error)
+            return x->target ? fail_errno(f->path, error, "cannot write it")
+                             : fail_output(&x->out, error);
         at += size;
         progress_add(size);
     }
@@ -255,39 +322,22 @@ static int copy_file(struct extraction *x, size_t number, struct output *out)
 }
 
 /* path: where it is restored, below the target */
-static int extract_file(struct extraction *x, size_t number, const char *path)
-{
-    const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
-    struct attributes attributes = attributes_of_file(f);
-    struct output out;
-    char *full;
-    int code, is_fresh = 0;
-    code = count_file(x, path);
-    if (!x->target) return code == CODE_OK ? copy_file(x, number, &x->out) : code;
-    full = join_path(x->target, path);
-    if (code == CODE_OK) code = enter_parent(x, path);
-    if (code == CODE_OK) code = clear_place(x, full, &is_fresh);
-    if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
-    if (code == CODE_OK) code = open_output(&out, full, &x->archive.st, x->o->force);
-    if (code == CODE_OK) {
-        /* of what was there before, something is on the disk at any time */
-        out.is_synced_later = is_fresh && is_synced_at_end(&x->made, f->size);
-        code = copy_file(x, number, &out);
-        complete_attributes(&attributes, &x->archive.st);
-        if (code == CODE_OK) code = commit_output(&out, &attributes);
-        else discard_output(&out);
-    }
-    if (code == CODE_OK && is_fresh) add_fresh(x, base_name(full));
-    free(full);
-    return code;
-}
-
 static int extract_entry(struct extraction *x, size_t number, const char *path)
 {
-    const lmc_file *f = lmc_reader_get_file(x->archive.reader, number);
+    lmc_file f = *lmc_reader_get_file(x->archive.reader, number);
+    int code = CODE_OK;
     x->is_done[number] = 1;
-    if (f->kind != LMC_FILE_DIRECTORY) return extract_file(x, number, path);
-    return x->target ? enter(x, path, strlen(path)) : CODE_OK;
+    f.path = path;
+    if (!x->target) {
+        if (f.kind == LMC_FILE_DIRECTORY) return CODE_OK;
+        if (x->n_files >= most_files(x->o))
+            code = fail_made(&x->tree.made, STANDARD_OUTPUT, path, MADE_TOO_MANY);
+        return code == CODE_OK ? copy_file(x, number) : code;
+    }
+    code = enter_parent(x, path, f.kind == LMC_FILE_DIRECTORY);
+    if (code == CODE_OK) code = begin_tree_file(&x->tree, &f);
+    if (code == CODE_OK && f.kind != LMC_FILE_DIRECTORY) code = copy_file(x, number);
+    return code == CODE_OK ? end_tree_file(&x->tree, &f) : code;
 }
 
 /* What a link leads to: at its own place, if that was not restored yet, or in that of the link. */
@@ -297,7 +347,7 @@ static int extract_led(struct extraction *x, const struct led *l)
     const char *path;
     size_t at = 0, number;
     int code = CODE_OK;
-    while (code == CODE_OK && (path = next_file(&x->wanted, l, &at)) != NULL) {
+    while (code == CODE_OK && (path = next_file(&x->wanted, l->real, &at)) != NULL) {
         char *shown;
         if (lmc_reader_find_file(x->archive.reader, path, &number) != LMC_OK ||
             (x->is_done[number] && !x->wanted.is_dereferenced))
@@ -307,27 +357,6 @@ static int extract_led(struct extraction *x, const struct led *l)
         code = extract_entry(x, number, shown);
         free(shown);
     }
-    return code;
-}
-
-static int extract_link(struct extraction *x, const struct link *l)
-{
-    char *full;
-    int code, error = 0, is_fresh = 0;
-    if (!x->target || l->type != LINK_SYMBOLIC) return CODE_OK;
-    if (x->n_links++ >= x->made.max_entries)
-        return fail_made(&x->made, x->target, l->path, MADE_TOO_MANY);
-    full = join_path(x->target, l->path);
-    code = enter_parent(x, l->path);
-    if (code == CODE_OK) code = clear_place(x, full, &is_fresh);
-    if (code == CODE_OK) code = protect_bases(NULL, full, 0, x->o);
-    if (code == CODE_OK) error = remove_name(&x->made, base_name(full));
-    if (error) code = fail_errno(full, error, "cannot replace it");
-    if (code == CODE_OK && symlinkat(l->target, x->made.fd, base_name(full)) != 0)
-        code = fail_errno(full, errno, "cannot make the link");
-    if (code == CODE_OK && is_fresh) add_fresh(x, base_name(full));
-    x->n_files++;
-    free(full);
     return code;
 }
 
@@ -344,51 +373,52 @@ static int is_restored(const struct extraction *x, const char *path)
     return lmc_reader_find_file(x->archive.reader, path, &number) == LMC_OK && x->is_done[number];
 }
 
-/* Names of one file become so again, as far as they were restored: each is linked to the first. */
-static int link_files(struct extraction *x)
+/* Names of one file become so again, as far as they were restored: each is linked to the first.
+ * Links that are wanted are made with them. */
+static int make_wanted_links(struct extraction *x)
 {
     const struct links *const l = &x->links;
     const struct link **list =
         (const struct link **)resize(NULL, l->n + 1, sizeof(const struct link *));
     const char *first = NULL;
     size_t n = 0;
-    const int root = open(x->target, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int code = CODE_OK;
-    for (size_t i = 0; i < l->n; i++)
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++)
         if (l->list[i].type == LINK_HARD && is_restored(x, l->list[i].path))
             list[n++] = &l->list[i];
+        else if (l->list[i].type == LINK_SYMBOLIC && x->wanted.is_taken[i]) {
+            add_link_record(&x->made, LINK_SYMBOLIC, l->list[i].path, l->list[i].target);
+            code = enter_parent(x, l->list[i].path, 0);
+            x->n_files++;
+        }
+    if (code == CODE_OK) code = check_links_of_tree(&x->made, x->archive.name, x->o);
     if (n) qsort((void *)list, n, sizeof *list, compare_targets);
-    for (size_t i = 0; i < n && root >= 0 && code == CODE_OK; i++) {
-        struct link to_first = *list[i];
+    for (size_t i = 0; i < n; i++) {
         if (i == 0 || strcmp(list[i - 1]->target, list[i]->target) != 0)
             first = is_restored(x, list[i]->target) ? list[i]->target : list[i]->path;
-        to_first.target = (char *)first; /* which is only read */
-        if (first != list[i]->path) code = make_hard_link(root, &to_first, x->archive.name);
+        if (first != list[i]->path) add_link_record(&x->made, LINK_HARD, list[i]->path, first);
     }
-    if (root >= 0) close(root);
     free((void *)list);
-    return code;
+    return code == CODE_OK && x->made.n ? make_links(x->tree.root, &x->made, x->archive.name)
+                                        : code;
+}
+
+static void say_link(const struct link *l, size_t n, const char *what, const char *more)
+{
+    char others[64] = "";
+    if (n > 1) snprintf(others, sizeof others, ", one of %llu such links", (unsigned long long)n);
+    if (n) say(l->path, "is a link to '%.300s', which %s%s%s", l->target, what, others, more);
 }
 
 /* Links are restored, and what they lead to with them: without that they would lead nowhere. */
 static void say_links(const struct extraction *x)
 {
     const struct wanted *w = &x->wanted;
-    char more[64] = "";
     if (x->o->verbosity == 0) return;
-    if (w->n_followed > 1)
-        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_followed);
-    if (w->n_followed && !w->is_dereferenced && x->target)
-        say(w->followed->path,
-            "is a link to '%.300s', which is restored with it%s; --dereference restores what it "
-            "leads to in its place",
-            w->followed->target, more);
-    *more = 0;
-    if (w->n_lost > 1)
-        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_lost);
-    if (w->n_lost)
-        say(w->lost->path, "is a link to '%.300s', which the snapshot does not hold%s",
-            w->lost->target, more);
+    if (!w->is_dereferenced && x->target)
+        say_link(w->followed, w->n_followed, "is restored with it",
+                 "; --dereference restores what it leads to in its place");
+    say_link(w->lost, w->n_lost, "the snapshot does not hold", "");
 }
 
 /* That each name leads to something, before anything is written. */
@@ -411,18 +441,17 @@ static int extract_matches(struct extraction *x)
 {
     const lmc_reader *reader = x->archive.reader;
     struct wanted *w = &x->wanted;
-    const int makes_links = x->target && !w->is_dereferenced;
     int code = check_names(x);
     if (code == CODE_OK && w->is_too_many)
-        code = fail_made(&x->made, x->target ? x->target : STANDARD_OUTPUT, NULL, MADE_TOO_MANY);
-    if (code == CODE_OK) code = open_target(x);
+        code =
+            fail_made(&x->tree.made, x->target ? x->target : STANDARD_OUTPUT, NULL, MADE_TOO_MANY);
     for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++)
         if (matches_any(w, lmc_reader_get_file(reader, i)->path))
             code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
     for (size_t i = 0; i < w->n_led && code == CODE_OK; i++) code = extract_led(x, &w->list[i]);
-    if (code == CODE_OK && makes_links) code = link_files(x);
-    for (size_t i = 0; i < x->links.n && code == CODE_OK; i++) /* last: nothing goes through them */
-        if (w->is_taken[i] && makes_links) code = extract_link(x, &x->links.list[i]);
+    if (code == CODE_OK && x->target && !w->is_dereferenced) code = make_wanted_links(x);
+    if (code == CODE_OK && x->tree.root) return commit_parts(&x->tree);
+    if (x->tree.root) remove_temporary();
     return code;
 }
 
@@ -448,6 +477,7 @@ static int open_extraction(struct extraction *x, const char *path)
     if (code == CODE_OK && read_links(&x->links, x->archive.reader) != 0)
         code = fail_bad_links(x->archive.name);
     if (code == CODE_OK && !x->target) code = open_output(&x->out, NULL, NULL, x->o->force);
+    x->outlet = x->target ? &x->tree.outlet : &x->out.outlet;
     return code;
 }
 
@@ -459,24 +489,19 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     int code;
     memset(&x, 0, sizeof x);
     x.o = o;
-    x.made.fd = -1;
     x.target = target;
+    init_tree(&x.tree, target, o);
+    x.tree.made.max_entries = most_files(o);
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     code = open_extraction(&x, path);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
-        x.is_done = (unsigned char *)resize(NULL, n_files, 1);
-        memset(x.is_done, 0, n_files);
-        x.made.max_entries = most_files(o);
-        x.made.max_depth = (size_t)most_levels(o);
+        x.is_done = (unsigned char *)zeroed(n_files, 1);
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
-                    !target || o->links == LINKS_FOLLOW, x.made.max_entries);
+                    !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
         code = check_named_links(&x);
         if (code == CODE_OK) code = extract_matches(&x);
-        if (code != CODE_OK && x.made.fd >= 0) remove_fresh(&x);
-        code = worse(code, finish_target(&x));
-        if (code != CODE_OK && x.is_target_fresh) (void)rmdir(target); /* as far as it is empty */
         progress_clear();
         if (!target && code == CODE_OK) {
             struct attributes none;
@@ -490,8 +515,8 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
             x.n_files == 1 ? "" : "s", (unsigned long long)x.size, (now() - start) * 1e3);
     free(x.window);
     free(x.is_done);
-    free_fresh(&x);
-    close_made(&x.made);
+    free_tree(&x.tree);
+    free_links(&x.made);
     free_wanted(&x.wanted);
     free_links(&x.links);
     close_archive(&x.archive);

@@ -11,66 +11,380 @@
 #include <unistd.h>
 #include <jansson.h>
 
-#include "../format/container.h"
+#include "../../lmc.h"
+#include "../../formats/container.h"
+#include "../../include/lmc_salvage.h"
+#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/links.h"
+#include "../input/stand_in.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../job/restorer.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/replace.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
-#include "salvage_report.h"
 
-static int open_part(struct salvage *s, const lmc_file *file, const char *directory,
-                     const char *path)
+struct loss {
+    uint64_t start, end;
+    enum lmc_status status;
+};
+
+struct salvage {
+    const struct common *o;
+    int json; /* see struct salvage_options */
+    struct archive archive;
+    lmc_salvage *salvage;      /* whose reader is the archive's */
+    struct restored_tree tree; /* of the output */
+    lmc_damage damage;
+    int scratch;             /* a file without a name, with the lists of salvage.json */
+    struct json_writer list; /* which writes there */
+    struct loss *losses;     /* of the file at hand */
+    size_t n_losses, room;
+    uint64_t got; /* bytes of it */
+    uint64_t n_files, n_whole_files, n_tensors, n_whole_tensors, n_with_base, n_unplaced, size,
+        lost, n_wrong;
+    int wants_base;
+};
+
+/* -- what is told: the table, salvage.json, the last word -- */
+
+static const char *name_loss(enum lmc_status status)
 {
-    lmc_file below = *file;
-    char *full = join_path(directory, path);
-    int code;
-    below.path = full;
-    code = begin_tree_file(&s->tree, &below);
-    free(full);
+    switch (status) {
+    case LMC_ERR_LOST: return "missing";
+    case LMC_ERR_BASE_MISSING: return "payload intact; content needs the base";
+    case LMC_ERR_BASE_WRONG: return "payload intact; content needs another base";
+    case LMC_ERR_READ: return "cannot be read";
+    default: return "damaged";
+    }
+}
+
+/* A loss within a range of the file: bytes from its start on, and elements. */
+struct lost_part {
+    uint64_t from, to, first, last;
+    enum lmc_status status;
+};
+
+/* The first loss that ends behind start: they ascend. */
+static size_t find_loss(const struct salvage *s, uint64_t start)
+{
+    size_t low;
+    FIND_FIRST(low, s->n_losses, s->losses[low].end <= start);
+    return low;
+}
+
+/* Of loss number *i what lies within [start, end), and on to the next; 0: there is no more. */
+static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, uint64_t end,
+                          enum lmc_dtype dtype, struct lost_part *part)
+{
+    const unsigned bits = lmc_dtype_bits(dtype);
+    const struct loss *l;
+    if (start >= end || *i >= s->n_losses || s->losses[*i].start >= end) return 0;
+    l = &s->losses[(*i)++];
+    part->from = (l->start > start ? l->start : start) - start;
+    part->to = (l->end < end ? l->end : end) - start;
+    /* the first element that is not whole, and the one behind the last */
+    part->first = part->from / bits * 8 + part->from % bits * 8 / bits;
+    part->last = part->to / bits * 8 + (part->to % bits * 8 + bits - 1) / bits;
+    part->status = l->status;
+    return 1;
+}
+
+/* How many bytes are lost within [start, end). */
+static uint64_t count_lost(const struct salvage *s, uint64_t start, uint64_t end, int *wants_base)
+{
+    struct lost_part part;
+    uint64_t n = 0;
+    for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, LMC_AUTO, &part);) {
+        n += part.to - part.from;
+        *wants_base |= part.status == LMC_ERR_BASE_MISSING;
+    }
+    return n;
+}
+
+/* To the list, and with is_printed to the table. */
+static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc_dtype dtype,
+                       int is_printed)
+{
+    struct lost_part part;
+    begin_json(&s->list, "lost", '[');
+    for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, dtype, &part);) {
+        json_t *entry = (json_t *)check_memory(json_object());
+        set_json_number(entry, "offset", part.from);
+        set_json_number(entry, "size", part.to - part.from);
+        if (is_printed)
+            printf("                 bytes %llu to %llu", (unsigned long long)part.from,
+                   (unsigned long long)part.to - 1);
+        if (dtype != LMC_AUTO) {
+            set_json_number(entry, "first_element", part.first);
+            set_json_number(entry, "elements", part.last - part.first);
+            if (is_printed)
+                printf(" (elements %llu to %llu)", (unsigned long long)part.first,
+                       (unsigned long long)part.last - 1);
+        }
+        set_json(entry, "reason", json_string(name_loss(part.status)));
+        if (is_printed) printf(": %s\n", name_loss(part.status));
+        put_json(&s->list, NULL, entry);
+    }
+    end_json(&s->list, ']');
+}
+
+static int has_table(const struct salvage *s) { return !s->json && s->o->verbosity > 0; }
+
+static void print_row(const struct salvage *s, int indent, const char *state, uint64_t size,
+                      const char *name)
+{
+    if (!has_table(s)) return;
+    printf("%*s%-*s %14llu  ", indent, "", 16 - indent, state, (unsigned long long)size);
+    print_name(name);
+    putchar('\n');
+}
+
+static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
+{
+    return confirmed < 0 ? "WRONG" : lost == 0 ? "intact" : lost < size ? "partly lost" : "lost";
+}
+
+static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
+{
+    const uint64_t end = t->offset + t->size;
+    size_t index = (size_t)(t - lmc_reader_get_file(s->archive.reader, number)->tensors);
+    int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
+    const uint64_t lost = count_lost(s, t->offset, end, &wants_base);
+    const char *state = name_state(t->size, lost, confirmed);
+    json_t *entry = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
+    s->n_tensors++;
+    s->n_whole_tensors += (unsigned)(lost == 0 && confirmed >= 0);
+    s->n_with_base += (unsigned)wants_base;
+    set_json_number(entry, "size", t->size);
+    set_json(entry, "state", json_string(state));
+    set_json(entry, "confirmed", json_boolean(confirmed > 0));
+    print_row(s, 4, state, t->size, t->name);
+    begin_json(&s->list, NULL, '{');
+    put_json_members(&s->list, entry);
+    put_losses(s, t->offset, end, lmc_dtype_find(t->dtype), has_table(s) && lost && lost < t->size);
+    end_json(&s->list, '}');
+}
+
+/* where: the name of what was recovered of a file, below the output; NULL: nothing was. */
+static void report_file(struct salvage *s, size_t number, const lmc_file *file, uint64_t size,
+                        const char *where)
+{
+    int is_described = lmc_salvage_is_described(s->salvage, number),
+        confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX), wants_base = 0, ignored = 0;
+    json_t *entry = (json_t *)check_memory(json_object());
+    const uint64_t lost = count_lost(s, 0, UINT64_MAX, &wants_base);
+    const char *state = is_described ? name_state(size, lost, confirmed) : "name lost";
+    uint64_t outside = lost;
+    s->n_files++;
+    s->n_whole_files +=
+        is_described && file->size != LMC_UNKNOWN_SIZE && lost == 0 && confirmed >= 0;
+    s->n_wrong += confirmed < 0;
+    s->size += size;
+    s->lost += lost;
+    s->wants_base |= wants_base;
+    for (size_t i = 0; i < file->n_tensors; i++) {
+        const lmc_tensor *const t = &file->tensors[i];
+        outside -= count_lost(s, t->offset, t->offset + t->size, &ignored);
+    }
+    if (is_described) set_json_text(entry, "path", file->path);
+    set_json(entry, "kind", json_string(file->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    set_json_number(entry, "size", size);
+    set_json(entry, "size_is_known", json_boolean(file->size != LMC_UNKNOWN_SIZE));
+    set_json(entry, "state", json_string(state));
+    set_json(entry, "confirmed", json_boolean(confirmed > 0));
+    if (where) set_json_text(entry, "recovered_as", where);
+    begin_json(&s->list, NULL, '{');
+    put_json_members(&s->list, entry);
+    print_row(s, 2, state, size,
+              is_described ? *file->path ? file->path : "(the file itself)"
+              : where      ? where
+                           : "(no name)");
+    put_losses(s, 0, UINT64_MAX, LMC_AUTO,
+               has_table(s) && lost && file->n_tensors == 0 && lost < size);
+    if (outside && file->n_tensors)
+        put_json(&s->list, "lost_outside_tensors", make_json_number(outside));
+    begin_json(&s->list, "tensors", '[');
+    for (size_t i = 0; i < file->n_tensors; i++) report_tensor(s, number, &file->tensors[i]);
+    end_json(&s->list, ']');
+    end_json(&s->list, '}');
+    if (has_table(s) && outside && file->n_tensors)
+        printf("    %llu bytes that belong to no tensor are lost, of the file's header perhaps; "
+               "salvage.json has the name, type, shape and place of each tensor\n",
+               (unsigned long long)outside);
+}
+
+static int is_recovered(const struct salvage *s)
+{
+    return s->lost == 0 && s->n_wrong == 0 && s->n_unplaced == 0 &&
+           s->n_whole_files == s->n_files && s->damage.is_complete;
+}
+
+static int is_undamaged(const struct salvage *s)
+{
+    const lmc_damage *d = &s->damage;
+    return is_recovered(s) && d->has_header && d->has_index && d->has_trailer && d->n_breaks == 0 &&
+           d->n_sections == 0;
+}
+
+/* -- salvage.json: the lists go to a scratch file, as what stands before them is known at the end
+ * -- */
+
+static int write_to_scratch(void *user, const void *data, size_t size)
+{
+    return write_full(((const struct salvage *)user)->scratch, data, size);
+}
+
+static int begin_report(struct salvage *s)
+{
+    const int code = open_scratch(s->tree.target, &s->scratch);
+    init_json_writer(&s->list, write_to_scratch, s, JSON_INDENT(1));
+    s->list.depth = 1; /* within the object that write_report() writes, behind other members */
+    s->list.is_first = 0;
+    begin_json(&s->list, "files", '[');
     return code;
 }
 
-/* The file in work is complete: it goes where it belongs. *where: its name below the output; NULL:
- * there is nothing of it. */
-static int close_part(struct salvage *s, const lmc_file *file, const char *path, int is_whole,
-                      char **where)
+static void begin_unplaced(struct salvage *s)
 {
-    lmc_file below = *file;
-    char *from = join_path("whole", path), *to = join_path(is_whole ? "whole" : "partial", path);
-    int code, error = 0;
-    *where = NULL;
-    below.path = from;
-    code = end_tree_file(&s->tree, &below);
-    if (code == CODE_OK && !is_whole) {
-        char *old = join_path(s->tree.root, from), *new = join_path(s->tree.root, to);
-        if (s->got) error = enter_made(&s->tree.made, to);
-        lock_temporary();
-        if (!error && s->got == 0) error = unlink(old) == 0 ? 0 : errno;
-        else if (!error) error = move_without_overwriting(old, new);
-        unlock_temporary();
-        /* directories that were made for it */
-        if (!error) error = enter_made(&s->tree.made, from);
-        if (!error) error = leave_empty(&s->tree.made);
-        free(old);
-        free(new);
-        if (error) code = fail_made(&s->tree.made, s->tree.target, path, error);
+    end_json(&s->list, ']');
+    begin_json(&s->list, "unplaced", '[');
+}
+
+static int write_to_report(void *user, const void *data, size_t size)
+{
+    struct salvage *const s = (struct salvage *)user;
+    if (s->json) fwrite(data, 1, size, stdout);
+    return outlet_write(&s->tree.outlet, data, size);
+}
+
+/* What stands before the lists. */
+static json_t *make_json_summary(const struct salvage *s)
+{
+    const lmc_damage *d = &s->damage;
+    json_t *object = (json_t *)check_memory(json_object());
+    set_json_text(object, "file", s->archive.name);
+    set_json(object, "everything_recovered", json_boolean(is_recovered(s)));
+    set_json(object, "file_is_whole", json_boolean(is_undamaged(s)));
+    set_json(object, "header_intact", json_boolean(d->has_header));
+    set_json(object, "index_intact", json_boolean(d->has_index));
+    set_json(object, "trailer_intact", json_boolean(d->has_trailer));
+    set_json(object, "end_is_known", json_boolean(d->is_complete));
+    set_json_number(object, "breaks", d->n_breaks);
+    set_json_number(object, "bytes", s->size);
+    set_json_number(object, "bytes_lost", s->lost);
+    if (s->archive.is_delta) set_json_fingerprint(object, "base", s->archive.wanted);
+    set_json_number(object, "tensors_that_want_the_base", s->n_with_base);
+    return object;
+}
+
+/* The object that is open gets the lists; 0 or errno. */
+static int copy_scratch(const struct salvage *s, struct json_writer *w)
+{
+    unsigned char buffer[1 << 14];
+    size_t got = sizeof buffer;
+    int error = finish_json(w);
+    if (!error && lseek(s->scratch, 0, SEEK_SET) < 0) error = errno;
+    while (!error && got == sizeof buffer) {
+        error = read_full(s->scratch, buffer, sizeof buffer, &got);
+        if (!error) error = w->write(w->user, buffer, got);
     }
-    if (code == CODE_OK && (is_whole || s->got)) *where = copy_string(to, strlen(to));
-    free(from);
-    free(to);
+    return error;
+}
+
+static int write_report(struct salvage *s)
+{
+    struct json_writer w;
+    lmc_file file;
+    int code, error;
+    end_json(&s->list, ']');
+    error = finish_json(&s->list);
+    if (error) return fail_replica(error);
+    memset(&file, 0, sizeof file);
+    file.path = "salvage.json";
+    code = begin_tree_file(&s->tree, &file);
+    if (code != CODE_OK) return code;
+    init_json_writer(&w, write_to_report, s, JSON_INDENT(1));
+    begin_json(&w, NULL, '{');
+    put_json_members(&w, make_json_summary(s));
+    error = copy_scratch(s, &w);
+    end_json(&w, '}');
+    if (!error) error = finish_json(&w);
+    if (!error) error = w.write(w.user, "\n", 1);
+    return error ? fail_errno(file.path, error, "cannot write it") : end_tree_file(&s->tree, &file);
+}
+
+/* Says how it went; returns the exit code. */
+static int conclude(const struct salvage *s)
+{
+    const char *name = s->archive.name, *target = s->tree.target;
+    char wanted[2 * SHORT_FINGERPRINT + 1];
+    if (is_recovered(s)) {
+        if (s->o->verbosity > 0 && is_undamaged(s))
+            say(name, "is whole; its files are in %s", target);
+        else if (s->o->verbosity > 0)
+            say(name,
+                "is damaged, but nothing is lost: all its files are in %s; compress them anew",
+                target);
+        return CODE_OK;
+    }
+    if (s->n_wrong)
+        say(name,
+            "%llu file%s with bytes that were not in it when it was compressed: do not trust what "
+            "is marked WRONG",
+            (unsigned long long)s->n_wrong, s->n_wrong == 1 ? "" : "s");
+    if (s->n_unplaced)
+        say(name, "%llu blocks whose place is not known are in %s/unplaced",
+            (unsigned long long)s->n_unplaced, target);
+    if (!s->damage.is_complete)
+        say(name, "the index is lost: whether more files followed is not known");
+    if (s->wants_base) {
+        format_hex(wanted, s->archive.wanted, SHORT_FINGERPRINT);
+        return fail(CODE_BASE, name,
+                    "%llu of %llu bytes are not recovered; with its base%s%s, named by --base, "
+                    "%llu tensors more might come back; what did is in %s",
+                    (unsigned long long)s->lost, (unsigned long long)s->size,
+                    s->archive.is_delta ? " " : "", s->archive.is_delta ? wanted : "",
+                    (unsigned long long)s->n_with_base, target);
+    }
+    return fail(CODE_CORRUPT, name,
+                "%llu of %llu bytes are lost, %llu of %llu tensors and %llu of %llu files intact; "
+                "what was recovered is in %s",
+                (unsigned long long)s->lost, (unsigned long long)s->size,
+                (unsigned long long)s->n_whole_tensors, (unsigned long long)s->n_tensors,
+                (unsigned long long)s->n_whole_files, (unsigned long long)s->n_files, target);
+}
+
+/* -- what is recovered -- */
+
+/* The name below the output of a file that is not complete yet; then it goes where it belongs. */
+#define PART "part"
+
+/* directory: below the output; NULL: nothing of it is kept. *where: its name there, or NULL. */
+static int close_part(struct salvage *s, const lmc_file *file, const char *directory,
+                      const char *path, char **where)
+{
+    char *to = directory ? join_path(directory, path) : NULL, *old = join_path(s->tree.root, PART),
+         *new = to ? join_path(s->tree.root, to) : NULL;
+    int code = end_tree_file(&s->tree, file), error = 0;
+    if (code == CODE_OK && to) error = enter_made(&s->tree.made, to);
+    lock_temporary();
+    if (code == CODE_OK && !error)
+        error = to ? move_without_overwriting(old, new) : unlink(old) == 0 ? 0 : errno;
+    unlock_temporary();
+    if (error) code = fail_made(&s->tree.made, s->tree.target, path, error);
+    *where = to;
+    free(old);
+    free(new);
     return code;
 }
 
@@ -101,11 +415,8 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
 {
     const char *name =
         strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
-    char text[40];
-    if (!lmc_salvage_is_described(s->salvage, number)) {
-        snprintf(text, sizeof text, "file-%04llu", (unsigned long long)number);
-        return copy_string(text, strlen(text));
-    }
+    if (!lmc_salvage_is_described(s->salvage, number))
+        return format_text("file-%04llu", (unsigned long long)number);
     if (*file->path) return copy_string(file->path, strlen(file->path));
     return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
 }
@@ -123,12 +434,15 @@ static int next_range(struct salvage *s, lmc_salvage_range *range, int *is_end)
 static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, int *is_end)
 {
     const lmc_file *file = lmc_reader_get_file(s->archive.reader, n);
+    const int is_directory = file->kind == LMC_FILE_DIRECTORY;
     int is_described = lmc_salvage_is_described(s->salvage, n), is_whole, code;
-    char *path = name_part(s, n, file), *where = NULL;
+    char *path = name_part(s, n, file), *whole = join_path("whole", path), *where = NULL;
+    lmc_file below = *file;
     uint64_t size = 0;
     s->n_losses = 0;
     s->got = 0;
-    code = open_part(s, file, is_described ? "whole" : "unnamed", path);
+    below.path = is_directory ? whole : PART;
+    code = begin_tree_file(&s->tree, &below);
     while (code == CODE_OK && !*is_end && range->file_number == n) {
         int error = range->status == LMC_OK
                         ? outlet_write(&s->tree.outlet, range->data, (size_t)range->size)
@@ -141,15 +455,20 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
     }
     is_whole = s->n_losses == 0 && file->size != LMC_UNKNOWN_SIZE &&
                lmc_salvage_confirm(s->salvage, n, SIZE_MAX) >= 0;
-    if (code == CODE_OK && is_described) {
-        code = close_part(s, file, path, is_whole || file->kind == LMC_FILE_DIRECTORY, &where);
-    } else if (code == CODE_OK) {
-        lmc_file below = *file;
-        below.path = where = join_path("unnamed", path);
+    if (code == CODE_OK && is_directory) {
         code = end_tree_file(&s->tree, &below);
+        where = copy_string(whole, strlen(whole));
+    } else if (code == CODE_OK) {
+        code = close_part(s, &below,
+                          !is_described ? "unnamed"
+                          : is_whole    ? "whole"
+                          : s->got      ? "partial"
+                                        : NULL,
+                          path, &where);
     }
     if (code == CODE_OK) report_file(s, n, file, size, where);
     free(path);
+    free(whole);
     free(where);
     return code;
 }
@@ -161,11 +480,10 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
         lmc_file file;
-        char name[64];
+        char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
+                                 (unsigned long)range->block);
         json_t *entry = (json_t *)check_memory(json_object());
         memset(&file, 0, sizeof file);
-        snprintf(name, sizeof name, "run-%04lu-block-%06lu.bin", (unsigned long)range->run,
-                 (unsigned long)range->block);
         set_json_number(entry, "run", range->run);
         set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
@@ -174,29 +492,18 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         put_json(&s->list, NULL, entry);
         s->n_unplaced++;
         if (range->status == LMC_OK) {
-            char *path = join_path("unplaced", name);
             file.path = path;
             code = begin_tree_file(&s->tree, &file);
             if (code == CODE_OK) {
                 int error = outlet_write(&s->tree.outlet, range->data, (size_t)range->size);
-                code = error ? fail_errno(name, error, "cannot write it")
+                code = error ? fail_errno(path, error, "cannot write it")
                              : end_tree_file(&s->tree, &file);
             }
-            free(path);
         }
+        free(path);
         if (code == CODE_OK) code = next_range(s, range, is_end);
     }
     return code;
-}
-
-/* Directories that were left empty have been removed, perhaps; those of the snapshot come back. */
-static int complete_directories(struct salvage *s)
-{
-    struct made *m = &s->tree.made;
-    int error = 0;
-    for (size_t i = 0; i < m->n && !error; i++)
-        if (m->list[i].has_attributes) error = go_to_made(m, i);
-    return error ? fail_made(m, s->tree.target, s->tree.target, error) : CODE_OK;
 }
 
 /* The base that the header names, wherever restoring finds it. One that was given must be it; where
@@ -310,7 +617,6 @@ static int run_salvage(struct salvage *s)
         code = salvage_part(s, i, &range, &is_end);
     if (code == CODE_OK) code = salvage_rest(s, &range, &is_end);
     progress_clear();
-    if (code == CODE_OK) code = complete_directories(s);
     if (code == CODE_OK) salvage_links(s);
     if (code == CODE_OK) code = write_report(s);
     return code;
@@ -319,13 +625,9 @@ static int run_salvage(struct salvage *s)
 /* Where the output goes. To be freed. */
 static char *name_salvage(const char *path, const struct common *o)
 {
-    size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    char *name;
-    if (o->output) return copy_string(o->output, strlen(o->output));
-    name = (char *)resize(NULL, size + sizeof ".salvaged", 1);
-    memcpy(name, path, size);
-    strcpy(name + size, ".salvaged");
-    return name;
+    const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
+    return o->output ? copy_string(o->output, strlen(o->output))
+                     : format_text("%.*s.salvaged", (int)size, path);
 }
 
 int salvage_file(const char *path, const struct salvage_options *options)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "series_add.h"
+#include "series.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -9,37 +10,79 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../format/hex.h"
 #include "../input/base.h"
-#include "../input/compare.h"
 #include "../input/common.h"
-#include "../input/lost.h"
+#include "../input/compare.h"
+#include "../input/source_tree.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../sys/progress.h"
 #include "../sys/report.h"
 #include "../sys/tree.h"
 #include "compress.h"
-#include "series_chain.h"
-#include "series_look.h"
 #include "series_manifest.h"
-#include "series_open.h"
-#include "series.h"
+#include "../../formats/pattern.h"
 
-struct newcomer {
-    char *path;
-    int is_tree;
-    struct listing l; /* of a tree */
-    struct look look; /* before anything was read */
+/* -- the source -- */
+
+struct look {
+    uint64_t digest; /* of names, kinds, sizes, times */
+    int64_t newest;  /* change, in nanoseconds */
+    size_t n_files;
+    int is_whole; /* all could be looked at */
 };
 
-static void close_newcomer(struct newcomer *c)
+static void look_into(struct look *k, const char *root, const char *path)
 {
-    free_listing(&c->l);
-    free(c->path);
+    char *full = join_path(root, path);
+    struct stat st;
+    struct dirent *entry;
+    DIR *directory;
+    int is_there = lstat(full, &st) == 0, is_link = is_there && S_ISLNK(st.st_mode), error = 0;
+    if (is_link) is_there = stat(full, &st) == 0;
+    if (is_there) {
+        int64_t m = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
+                c = (int64_t)st.st_ctim.tv_sec * 1000000000 + st.st_ctim.tv_nsec;
+        uint64_t values[5];
+        values[0] = (uint64_t)st.st_mode;
+        values[1] = (uint64_t)st.st_ino;
+        values[2] = (uint64_t)st.st_size;
+        values[3] = (uint64_t)m;
+        values[4] = (uint64_t)c;
+        k->digest += hash_bytes(hash_bytes(UINT64_C(0xCBF29CE484222325), path, strlen(path) + 1),
+                                values, sizeof values); /* whatever the order */
+        k->newest = m > k->newest ? m : k->newest;
+        k->newest = c > k->newest ? c : k->newest;
+        k->n_files += S_ISREG(st.st_mode);
+    }
+    directory = is_there && S_ISDIR(st.st_mode) && !is_link ? opendir(full) : NULL;
+    if (!is_there || (S_ISDIR(st.st_mode) && !is_link && !directory)) k->is_whole = 0;
+    while (directory && (entry = next_entry(directory, &error)) != NULL) {
+        char *inner = join_path(path, entry->d_name);
+        look_into(k, root, inner);
+        free(inner);
+    }
+    if (error) k->is_whole = 0;
+    if (directory) closedir(directory);
+    free(full);
 }
 
-char *name_of_source(const char *path)
+/* Whether the file or tree changes shows by two looks. Nothing is reported. */
+static struct look look_at(const char *path)
+{
+    struct look k;
+    memset(&k, 0, sizeof k);
+    k.is_whole = 1;
+    k.newest = INT64_MIN;
+    look_into(&k, path, "");
+    return k;
+}
+
+/* What it is called in the series. To be freed. */
+static char *name_of_source(const char *path)
 {
     static const char suffix[] = ".safetensors";
     char *whole = copy_without_slashes(path);
@@ -50,6 +93,13 @@ char *name_of_source(const char *path)
     free(whole);
     return result;
 }
+
+struct newcomer {
+    char *path;
+    int is_tree;
+    struct listing l; /* of a tree */
+    struct look look; /* before anything was read */
+};
 
 static int is_or_holds(const char *outer, const char *inner)
 {
@@ -135,17 +185,10 @@ static int verify_newcomer(const struct newcomer *c, const char *snapshot, int m
     return code;
 }
 
-static const struct snapshot *find_latest(const struct series *s)
-{
-    for (size_t i = s->n; i-- > 0;)
-        if (s->list[i].state == STATE_KEPT) return &s->list[i];
-    return NULL;
-}
-
 /* What the next one is coded against; NULL: nothing. */
 static const struct snapshot *choose_base_of_next(const struct series *s)
 {
-    const struct snapshot *latest = find_latest(s), *same;
+    const struct snapshot *latest = find_latest(s, STATE_KEPT), *same;
     long n;
     if (!latest || s->o->anchor) return NULL;
     if (count_deltas(s, latest) < 0) {
@@ -171,9 +214,8 @@ static int are_alike(const char *a, const char *b)
 static void say_backwards(const struct series *s, const struct snapshot *e,
                           const struct snapshot *base)
 {
-    uint64_t number, latest;
-    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) &&
-        find_number(e->name, &number) && find_number(base->name, &latest) && number < latest)
+    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) && e->has_number &&
+        base->has_number && e->number < base->number)
         say(e->path,
             "is coded against %.250s, which has a higher number; deltas are smaller if "
             "snapshots are added in the order of their numbers",
@@ -188,9 +230,9 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     struct compress_options to_compress;
     struct chain chain;
     int code;
-    begin_chain(&chain, &s->o->common);
+    begin_chain(&chain, s, NULL);
+    add_to_chain(&chain, s, base);
     chain.common.output = e->path;
-    if (base) add_links(&chain, s, base, 1);
     to_compress.common = chain.common;
     to_compress.coding = s->o->coding;
     to_compress.remove_source = 0; /* later, when the list has it */
@@ -223,7 +265,6 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     int is_made = 0, code;
     e->state = STATE_ADDING;
     e->time = (int64_t)time(NULL);
-    index_series(s);
     if (lstat(e->path, &st) == 0)
         return fail(CODE_ERROR, e->path,
                     "is there already, but not in the list; move it away, or take it in with 'lmc "
@@ -234,12 +275,11 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     if (code != CODE_OK) { /* as if it had not been begun; if this fails, who comes next does it */
         if (is_made && unlink(e->path) != 0)
             return worse(code, fail_errno(e->path, errno, "cannot remove it"));
-        drop_entries(s, STATE_ADDING);
+        drop_entries(s, STATE_ADDING, NULL);
         return worse(code, save_manifest(s));
     }
     e->state = STATE_KEPT;
-    code = save_manifest(
-        s); /* after an error nobody knows whether it is confirmed: both file and source stay */
+    code = save_manifest(s); /* after an error nobody knows whether it has it: the source stays */
     return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, &s->o->common) : code;
 }
 
@@ -261,8 +301,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
                     e->name);
     code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
-    begin_chain(&chain, &s->o->common);
-    add_links(&chain, s, e, 0);
+    begin_chain(&chain, s, e);
     code = verify_newcomer(c, e->path, 1, 0, &chain.common);
     free_bases(&chain.bases);
     return code == CODE_OK ? remove_newcomer(c, e, &s->o->common) : code;
@@ -276,18 +315,9 @@ static int is_done_meanwhile(const struct snapshot *e, const char *path,
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
-/* What is added by name may come back. */
-static void drop_gone(struct series *s, const char *name)
-{
-    struct snapshot *e = find_name(s, name);
-    if (!e || e->state != STATE_GONE) return;
-    free_entry(e);
-    memmove(e, e + 1, (size_t)(s->list + s->n - (e + 1)) * sizeof *e);
-    s->n--;
-}
-
-int add_source_to_series(const char *directory, const char *path, const char *name, int is_watched,
-                         const struct series_options *o)
+/* is_watched: by watch, which is content if another one has done it meanwhile. */
+static int add_source_to_series(const char *directory, const char *path, const char *name,
+                                int is_watched, const struct series_options *o)
 {
     struct series s;
     struct newcomer c;
@@ -296,7 +326,7 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     if (code != CODE_OK) return code;
     memset(&c, 0, sizeof c);
     code = open_series(&s, directory, TO_CREATE, o);
-    if (code == CODE_OK) drop_gone(&s, name);
+    if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* it may come back */
     e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
     if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, &o->common);
@@ -304,7 +334,8 @@ int add_source_to_series(const char *directory, const char *path, const char *na
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
                  : add_newcomer(&s, &c, name, is_watched || o->verify || o->remove_source);
-    close_newcomer(&c);
+    free_listing(&c.l);
+    free(c.path);
     close_series(&s);
     return code;
 }
@@ -319,5 +350,176 @@ int series_add(const char *directory, const char *path, const struct series_opti
                     "cannot give its name to a snapshot: it %s; choose one with --name", fault);
     else code = add_source_to_series(directory, path, name, 0, o);
     free(name);
+    return code;
+}
+
+/* -- watch -- */
+
+#define RETRY_AFTER 60.0 /* seconds, for what could not be added and has not changed since */
+
+/* An entry of the directory that is watched. */
+struct watched {
+    char *name;
+    uint64_t digest;
+    double since; /* it was so, by the clock of this machine */
+    double tried; /* and could not be added; or, told_of: is left there for good; 0: not tried */
+    int is_told;
+};
+
+struct watch {
+    const char *directory, *source;
+    const struct series_options *o;
+    struct watched *list;
+    size_t n;
+};
+
+static int compare_watched(const void *a, const void *b)
+{
+    return compare_names(((const struct watched *)a)->name, ((const struct watched *)b)->name);
+}
+
+static void free_watched(struct watched *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++) free(list[i].name);
+    free(list);
+}
+
+/* Links are passed over: "latest" is one, as a rule. */
+static int is_watched(const struct watch *w, const char *name)
+{
+    char *path;
+    struct stat st, series;
+    int result;
+    if (name[0] == '.' || has_suffix(name)) return 0;
+    if (w->o->match && !match_pattern(w->o->match, strlen(w->o->match), NULL, name)) return 0;
+    path = join_path(w->source, name);
+    result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+             !(stat(w->directory, &series) == 0 && same_file(&st, &series)) &&
+             !lies_within(w->directory, path);
+    free(path);
+    return result;
+}
+
+/* Those that are there now, with what is known about them from before. */
+static int list_watched(struct watch *w)
+{
+    struct watched *list = NULL;
+    size_t n = 0;
+    struct dirent *entry;
+    DIR *d = opendir(w->source);
+    int error = 0;
+    if (!d) return fail_errno(w->source, errno, "cannot read the directory");
+    while ((entry = next_entry(d, &error)) != NULL)
+        if (is_watched(w, entry->d_name)) {
+            list = (struct watched *)resize(list, n + 1, sizeof *list);
+            memset(&list[n], 0, sizeof *list);
+            for (size_t i = 0; i < w->n; i++)
+                if (strcmp(w->list[i].name, entry->d_name) == 0) list[n] = w->list[i];
+            list[n].name = copy_string(entry->d_name, strlen(entry->d_name));
+            n++;
+        }
+    closedir(d);
+    free_watched(w->list, w->n);
+    w->list = list;
+    w->n = n;
+    if (n) qsort(list, n, sizeof *list, compare_watched);
+    return error ? fail_errno(w->source, error, "cannot read the directory") : CODE_OK;
+}
+
+/* Nobody has changed it for the time, as it was seen from here. Who looks only once must believe
+ * the file's own times and the clock, of which either may be wrong. */
+static int is_settled(const struct watch *w, struct watched *e, const struct look *k)
+{
+    double settle = (double)w->o->settle, age;
+    struct timespec t;
+    if (e->since <= 0 || k->digest != e->digest) {
+        e->since = now();
+        e->digest = k->digest;
+        e->tried = 0;
+        e->is_told = 0;
+    }
+    clock_gettime(CLOCK_REALTIME, &t);
+    age = w->o->once ? (double)t.tv_sec - (double)k->newest / 1e9 + (double)t.tv_nsec / 1e9 : 0;
+    return k->is_whole && k->n_files && (age >= settle || now() - e->since >= settle);
+}
+
+/* What is in the series and does not go has nothing more to be done to it. */
+static int is_finished(const struct watch *w, struct watched *e, const struct snapshot *added)
+{
+    if (!added || (w->o->remove_source && added->state == STATE_KEPT)) return 0;
+    if (added->source && strcmp(added->source, e->name) != 0 && !e->is_told) {
+        say(e->name,
+            "is not added: the series has %.250s already, made of %.250s; add it under another "
+            "name",
+            added->name, added->source);
+        e->is_told = 1;
+    }
+    return 1;
+}
+
+static int visit_watched(const struct watch *w, struct watched *e, const struct series *s)
+{
+    char *path = join_path(w->source, e->name), *name = name_of_source(e->name);
+    const char *fault = find_fault_of_name(name);
+    const struct snapshot *added = fault ? NULL : find_name(s, name);
+    int code = CODE_OK;
+    if (added && added->state == STATE_ADDING) added = NULL;
+    if (fault && !e->is_told) {
+        code = fail(CODE_ERROR, path, "cannot be added: its name %s", fault);
+        e->is_told = 1;
+    } else if (!fault && !is_finished(w, e, added)) {
+        struct look k = look_at(path);
+        if (is_settled(w, e, &k) && !(e->tried > 0 && now() - e->tried < RETRY_AFTER) &&
+            !(added && e->is_told)) {
+            code = add_source_to_series(w->directory, path, name, 1, w->o);
+            if (code != CODE_OK) e->tried = now();
+            e->is_told = added && code != CODE_OK; /* it differs, and will until it changes */
+        }
+    }
+    free(path);
+    free(name);
+    return code;
+}
+
+/* Adds all that are settled. *is_fatal: there is no point in going on. */
+static int watch_once(struct watch *w, int *is_fatal)
+{
+    struct series s;
+    struct stat st;
+    char *manifest = path_in_series(w->directory, MANIFEST_NAME, "");
+    int code = list_watched(w), exists = lstat(manifest, &st) == 0 || holds_snapshots(w->directory);
+    if (code == CODE_OK && exists) code = open_series(&s, w->directory, TO_READ, w->o);
+    else init_series(&s, w->directory, w->o);
+    if (s.lock_fd >= 0) close(s.lock_fd); /* one lock at a time */
+    s.lock_fd = -1;
+    *is_fatal = code != CODE_OK;
+    for (size_t i = 0; i < w->n && !*is_fatal; i++)
+        code = worse(code, visit_watched(w, &w->list[i], &s));
+    close_series(&s);
+    free(manifest);
+    return code;
+}
+
+int series_watch(const char *directory, const char *source, const struct series_options *o)
+{
+    struct watch w;
+    struct stat st, series;
+    int code = CODE_OK, is_fatal = 0;
+    memset(&w, 0, sizeof w);
+    w.directory = directory;
+    w.source = source;
+    w.o = o;
+    if (stat(source, &st) != 0) return fail_errno(source, errno, "cannot access it");
+    if (!S_ISDIR(st.st_mode))
+        return fail(CODE_ERROR, source, "is no directory; 'lmc series DIR add' adds a file");
+    if (stat(directory, &series) == 0 && same_file(&st, &series))
+        return fail(CODE_ERROR, source, "is the series itself; keep them apart");
+    for (;;) {
+        struct timespec pause = {(time_t)o->interval, 0};
+        code = worse(code, watch_once(&w, &is_fatal));
+        if (is_fatal || o->once) break;
+        nanosleep(&pause, NULL);
+    }
+    free_watched(w.list, w.n);
     return code;
 }

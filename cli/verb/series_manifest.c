@@ -16,7 +16,6 @@
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../input/archive.h"
-#include "../input/common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
@@ -24,7 +23,9 @@
 #include "../sys/output.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
+#include "../sys/temporary.h"
 #include "../sys/tree.h"
+#include "series.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
@@ -77,71 +78,171 @@ int find_number(const char *name, uint64_t *number)
 
 char *path_in_series(const char *directory, const char *name, const char *suffix)
 {
-    char *path = join_path(directory, name);
-    size_t size = strlen(path);
-    path = (char *)resize(path, size + strlen(suffix) + 1, 1);
-    strcpy(path + size, suffix);
-    return path;
+    char *path = join_path(directory, name), *whole = format_text("%s%s", path, suffix);
+    free(path);
+    return whole;
 }
 
 /* -- the list -- */
 
-/* Of entries that have changed their places. */
-static void forget_index(struct series *s)
+void init_series(struct series *s, const char *directory, const struct series_options *o)
 {
-    free(s->by_fingerprint);
-    free(s->by_name);
-    free(s->by_number);
-    s->by_fingerprint = s->by_name = s->by_number = NULL;
+    memset(s, 0, sizeof *s);
+    s->directory = directory;
+    s->o = o;
+    s->lock_fd = -1;
+    s->every = DEFAULT_EVERY;
+    s->manifest_path = path_in_series(directory, MANIFEST_NAME, "");
+    s->index = (struct series_index *)zeroed(1, sizeof *s->index);
+}
+
+void forget_order(const struct series *s)
+{
+    for (size_t i = 0; i < SERIES_ORDERS; i++) {
+        free(s->index->by[i]);
+        s->index->by[i] = NULL;
+    }
 }
 
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source)
 {
     struct snapshot *e;
-    forget_index(s);
+    forget_order(s);
     s->list = (struct snapshot *)grow(s->list, s->n, &s->room, sizeof *s->list);
     e = &s->list[s->n++];
     memset(e, 0, sizeof *e);
     e->name = copy_string(name, strlen(name));
+    e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);
     e->source = source ? copy_string(source, strlen(source)) : NULL;
     return e;
 }
 
-void free_entry(struct snapshot *e)
+static void free_entry(struct snapshot *e)
 {
     free(e->name);
     free(e->path);
     free(e->source);
 }
 
-void drop_entries(struct series *s, enum snapshot_state state)
+void drop_entries(struct series *s, enum snapshot_state state, const char *name)
 {
     size_t n = 0;
-    forget_index(s);
+    forget_order(s);
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == state) free_entry(&s->list[i]);
+        if (s->list[i].state == state && (!name || strcmp(s->list[i].name, name) == 0))
+            free_entry(&s->list[i]);
         else s->list[n++] = s->list[i];
     s->n = n;
 }
 
-void free_list(struct series *s)
+static void free_list(struct series *s)
 {
     for (size_t i = 0; i < s->n; i++) free_entry(&s->list[i]);
+    s->n = 0;
+    forget_order(s);
+}
+
+void close_series(struct series *s)
+{
+    free_list(s);
     free(s->list);
-    forget_index(s);
-    s->list = NULL;
-    s->n = s->room = 0;
+    free(s->index);
+    free(s->manifest_path);
+    if (s->lock_fd >= 0) close(s->lock_fd); /* which unlocks */
+}
+
+/* -- finding -- */
+
+/* What is equal stays in the order of the list. */
+static int compare_places(const struct snapshot *x, const struct snapshot *y)
+{
+    return x < y ? -1 : x > y;
+}
+
+/* Of one fingerprint, the shallowest first. */
+static int compare_contents(const void *a, const void *b)
+{
+    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
+    const int order = memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    if (order) return order;
+    return x->depth != y->depth ? x->depth < y->depth ? -1 : 1 : compare_places(x, y);
+}
+
+static int compare_chains(const void *a, const void *b)
+{
+    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
+    return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
+}
+
+static int compare_snapshot_names(const void *a, const void *b)
+{
+    return strcmp((*(struct snapshot *const *)a)->name, (*(struct snapshot *const *)b)->name);
+}
+
+/* Those without a number last. */
+static int compare_numbers(const void *a, const void *b)
+{
+    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
+    if (x->has_number != y->has_number) return x->has_number ? -1 : 1;
+    return x->number != y->number ? x->number < y->number ? -1 : 1 : compare_places(x, y);
+}
+
+struct snapshot **sort_series(const struct series *s, enum series_order order)
+{
+    static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
+        compare_contents, compare_chains, compare_snapshot_names, compare_numbers};
+    struct snapshot ***const list = &s->index->by[order];
+    if (*list) return *list;
+    *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
+    for (size_t i = 0; i < s->n; i++) (*list)[i] = &s->list[i];
+    qsort((void *)*list, s->n, sizeof **list, compare[order]);
+    return *list;
 }
 
 struct snapshot *find_name(const struct series *s, const char *name)
 {
+    struct snapshot **list = sort_series(s, BY_NAME);
     size_t i;
-    if (s->by_name) FIND_FIRST(i, s->n, strcmp(s->list[s->by_name[i]].name, name) < 0);
-    else
-        for (i = 0; i < s->n && strcmp(s->list[i].name, name) != 0;) i++;
-    if (i < s->n && s->by_name) i = s->by_name[i];
-    return i < s->n && strcmp(s->list[i].name, name) == 0 ? &s->list[i] : NULL;
+    FIND_FIRST(i, s->n, strcmp(list[i]->name, name) < 0);
+    return i < s->n && strcmp(list[i]->name, name) == 0 ? list[i] : NULL;
+}
+
+struct snapshot *find_latest(const struct series *s, enum snapshot_state state)
+{
+    size_t i = s->n;
+    while (i > 0 && s->list[i - 1].state != state) i--;
+    return i ? &s->list[i - 1] : NULL;
+}
+
+int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
+                 struct snapshot **found)
+{
+    struct snapshot **list = sort_series(s, BY_NUMBER), *passed = NULL;
+    uint64_t wanted;
+    size_t i = s->n;
+    *found = find_name(s, text);
+    if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
+    *found = strcmp(text, "latest") == 0 ? find_latest(s, state) : NULL;
+    if (parse_count(&wanted, text, 0))
+        FIND_FIRST(i, s->n, list[i]->has_number && list[i]->number < wanted);
+    for (; i < s->n && list[i]->has_number && list[i]->number == wanted; i++) {
+        if (list[i]->state == STATE_FORGOTTEN) passed = list[i];
+        if (list[i]->state != state) continue;
+        if (*found)
+            return fail(CODE_ERROR, s->directory,
+                        "has several snapshots with that number, %.250s and %.250s; give the name",
+                        (*found)->name, list[i]->name);
+        *found = list[i];
+    }
+    if (!*found && passed && state == STATE_KEPT)
+        return fail(CODE_ERROR, s->directory,
+                    "has forgotten the snapshot with that number, %.250s, but not removed it yet: "
+                    "its full name finds it, and 'lmc series DIR keep' takes it back",
+                    passed->name);
+    return *found ? CODE_OK
+                  : fail(CODE_ERROR, s->directory,
+                         "has no snapshot '%.300s'; 'lmc series DIR list' lists them", text);
 }
 
 void look_at_file(struct snapshot *e)
@@ -201,20 +302,13 @@ static int parse_entry(struct series *s, json_t *item)
     return CODE_OK;
 }
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static int check_names(struct series *s)
 {
-    const char **names = (const char **)resize(NULL, s->n + 1, sizeof *names);
-    size_t i;
-    for (i = 0; i < s->n; i++) names[i] = s->list[i].name;
-    qsort((void *)names, s->n, sizeof *names, compare_texts);
-    for (i = 1; i < s->n && strcmp(names[i - 1], names[i]) != 0; i++);
-    free((void *)names);
-    return i < s->n ? fail_manifest(s, "it holds a name twice") : CODE_OK;
+    struct snapshot **list = sort_series(s, BY_NAME);
+    for (size_t i = 1; i < s->n; i++)
+        if (strcmp(list[i - 1]->name, list[i]->name) == 0)
+            return fail_manifest(s, "it holds a name twice");
+    return CODE_OK;
 }
 
 static int parse_manifest(struct series *s, const char *text, size_t size)
@@ -259,7 +353,8 @@ int holds_snapshots(const char *directory)
     return found || error;
 }
 
-int fail_no_manifest(const struct series *s)
+/* Tells what can be done, too. */
+static int fail_no_manifest(const struct series *s)
 {
     if (holds_snapshots(s->directory))
         return fail(CODE_ERROR, s->directory,
@@ -312,31 +407,23 @@ static char *format_entry(const struct snapshot *e)
     return text;
 }
 
-static void append_text(char **text, size_t *size, const char *more)
-{
-    size_t length = strlen(more);
-    *text = (char *)resize(*text, *size + length + 1, 1);
-    memcpy(*text + *size, more, length + 1);
-    *size += length;
-}
-
 /* The text of series.json, to be freed. */
 static char *format_manifest(const struct series *s, size_t *size)
 {
-    char line[128], *text = NULL;
-    *size = 0;
-    snprintf(line, sizeof line, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n",
-             MANIFEST_VERSION, (unsigned long long)s->every);
-    append_text(&text, size, line);
+    char check[CHECK_SIZE + 1], *text = NULL;
+    FILE *f = (FILE *)check_memory(open_memstream(&text, size));
+    fprintf(f, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION,
+            (unsigned long long)s->every);
     for (size_t i = 0; i < s->n; i++) {
         char *entry = format_entry(&s->list[i]);
-        append_text(&text, size, entry);
-        append_text(&text, size, i + 1 < s->n ? ",\n" : "\n");
+        fprintf(f, "%s%s\n", entry, i + 1 < s->n ? "," : "");
         free(entry);
     }
-    append_text(&text, size, "],\n");
-    format_check(line, text, *size);
-    append_text(&text, size, line);
+    fputs("],\n", f);
+    if (fflush(f) != 0) check_memory(NULL);
+    format_check(check, text, *size);
+    fputs(check, f);
+    if (fclose(f) != 0) check_memory(NULL);
     return text;
 }
 
@@ -353,4 +440,135 @@ int save_manifest(const struct series *s)
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);
     return commit_output(&out, &attributes);
+}
+
+/* -- locks: who changes the series has one byte of .lock for itself. Another one is shared by all
+ * who read, and taken by gc while it changes or removes files that count. Where the system can
+ * (OFD), they belong to what was opened: those of POSIX go when the process closes any descriptor
+ * of the file, and a source may have a hard link to .lock -- */
+
+enum lock { LOCK_CHANGES, LOCK_READERS };
+
+/* 0 or errno; command: F_SETLK or F_SETLKW, type: F_RDLCK, F_WRLCK or F_UNLCK. */
+static int set_lock(const struct series *s, enum lock which, int command, short type)
+{
+    struct flock lock;
+    int result;
+    memset(&lock, 0, sizeof lock);
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = which;
+    lock.l_len = 1;
+    do {
+        result = -1;
+#ifdef F_OFD_SETLK
+        result = fcntl(s->lock_fd, command == F_SETLKW ? F_OFD_SETLKW : F_OFD_SETLK, &lock);
+        if (result == 0 || errno != EINVAL) continue; /* else a system without them */
+#endif
+        result = fcntl(s->lock_fd, command, &lock);
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+}
+
+/* 0 or errno; waits. */
+static int take_lock(const struct series *s, enum lock which, short type)
+{
+    int error = set_lock(s, which, F_SETLK, type);
+    if (error != EAGAIN && error != EACCES) return error;
+    if (s->o->common.verbosity > 0)
+        say(s->directory, type == F_RDLCK         ? "gc is at work here; waiting"
+                          : which == LOCK_CHANGES ? "another lmc changes the series; waiting"
+                                                  : "the series is being read; waiting");
+    return set_lock(s, which, F_SETLKW, type);
+}
+
+int lock_out_readers(const struct series *s) { return take_lock(s, LOCK_READERS, F_WRLCK); }
+
+int let_in_readers(const struct series *s) { return set_lock(s, LOCK_READERS, F_SETLK, F_UNLCK); }
+
+/* Where there is no locking, nothing can be changed, but read. */
+static int lock_series(struct series *s, int is_reader)
+{
+    const int flags = O_NOFOLLOW | O_CLOEXEC;
+    char *path = join_path(s->directory, LOCK_NAME);
+    int error, code = CODE_OK;
+    s->lock_fd = open(path, O_RDWR | O_CREAT | flags, 0666);
+    if (s->lock_fd < 0 && is_reader) s->lock_fd = open(path, O_RDONLY | flags);
+    error = s->lock_fd < 0 ? errno
+            : is_reader    ? take_lock(s, LOCK_READERS, F_RDLCK)
+                           : take_lock(s, LOCK_CHANGES, F_WRLCK);
+    if (error && !is_reader) code = fail_errno(path, error, "cannot lock it");
+    free(path);
+    return code;
+}
+
+/* -- what a kill left behind -- */
+
+int remove_temporaries(const struct series *s)
+{
+    DIR *d = opendir(s->directory);
+    struct dirent *entry;
+    int code = CODE_OK, error = 0;
+    if (!d) return fail_errno(s->directory, errno, "cannot read the directory");
+    while ((entry = next_entry(d, &error)) != NULL) {
+        char *path =
+            is_temporary_name(entry->d_name) ? join_path(s->directory, entry->d_name) : NULL;
+        struct stat st;
+        if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) != 0)
+            code = fail_errno(path, errno, "cannot remove it");
+        free(path);
+    }
+    closedir(d);
+    return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
+}
+
+/* Snapshots that were not confirmed go, as if they had not been begun: whoever adds removes no
+ * source before. Nobody is adding: we have the lock. */
+static int undo_unfinished(struct series *s)
+{
+    int code = remove_temporaries(s), n = 0, error;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (s->list[i].state == STATE_ADDING) {
+            n++;
+            if (unlink(s->list[i].path) != 0 && errno != ENOENT)
+                code = fail_errno(s->list[i].path, errno, "cannot remove it");
+        }
+    if (n == 0 || code != CODE_OK) return code;
+    error = sync_directory_of(s->manifest_path);
+    if (error) return fail_errno(s->directory, error, "cannot bring it to the disk");
+    drop_entries(s, STATE_ADDING, NULL);
+    return save_manifest(s);
+}
+
+/* A new directory is on the disk when the one above it is, and must be before a source goes. */
+static int sync_parent(const char *directory)
+{
+    char *sibling = join_path(directory, "../" MANIFEST_NAME);
+    int error = sync_directory_of(sibling);
+    free(sibling);
+    return error ? fail_errno(directory, error, "cannot bring it to the disk") : CODE_OK;
+}
+
+int open_series(struct series *s, const char *directory, enum purpose purpose,
+                const struct series_options *o)
+{
+    struct stat st;
+    int is_there, code;
+    init_series(s, directory, o);
+    if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
+        return fail_errno(directory, errno, "cannot create the directory");
+    if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");
+    if (!S_ISDIR(st.st_mode))
+        return fail(CODE_ERROR, directory, "is no directory, and a series is one");
+    is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
+    if (!is_there && (purpose < TO_CREATE || (purpose == TO_CREATE && holds_snapshots(directory))))
+        return fail_no_manifest(s);
+    code = lock_series(s, purpose == TO_READ);
+    if (code != CODE_OK) return code;
+    is_there = lstat(s->manifest_path, &st) == 0 ||
+               errno != ENOENT; /* another one may have begun the series meanwhile */
+    if (purpose == TO_CREATE && !is_there) return sync_parent(directory);
+    if (purpose == TO_REBUILD) return CODE_OK;
+    code = load_manifest(s);
+    return code == CODE_OK && purpose != TO_READ ? undo_unfinished(s) : code;
 }

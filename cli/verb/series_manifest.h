@@ -1,10 +1,10 @@
-/* series_manifest.h - the list of the snapshots of a series, which survives a kill at any moment
+/* series_manifest.h - what the commands of a series share: its list, chains, locks, sources
  * SPDX-License-Identifier: MIT
  *
  * The directory of a series holds a file NAME.lmc for each snapshot, series.json and .lock.
- * series.json tells which names count, in the order of adding; a name is reserved there before its
- * file exists, and confirmed when the file is complete. What a delta is based on stands in its own
- * header only: gc may replace a file by another one of the same content.
+ * series.json tells which names count, in the order of adding. A name is reserved there before its
+ * file exists, and confirmed when the file is complete. What a delta is based on stands only in its
+ * own header: gc may replace a file by another one of the same content.
  */
 #ifndef LMC_CLI_SERIES_MANIFEST_H
 #define LMC_CLI_SERIES_MANIFEST_H
@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "../../lmc.h"
+#include "../input/common.h"
 
 struct series_options;
 
@@ -22,15 +23,17 @@ struct series_options;
 #define LOCK_NAME ".lock"
 #define DEFAULT_EVERY 16
 
-/* Of one that is gone, the name stays: or a watch that does not remove its sources would add it
- * again, as the newest one. */
+/* The name of one that is gone stays: or a watch that does not remove its sources would add it
+ * again. */
 enum snapshot_state { STATE_KEPT, STATE_ADDING, STATE_FORGOTTEN, STATE_GONE };
 
 extern const char *const state_names[];
 
 struct snapshot {
     char *name, *path;
-    char *source; /* its name without directory; NULL: not known */
+    char *source;    /* its name without directory; NULL: not known */
+    uint64_t number; /* in the name, see find_number() */
+    int has_number;
     enum snapshot_state state;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* zero while adding */
     uint64_t size;                             /* of what it restores */
@@ -39,8 +42,17 @@ struct snapshot {
     enum { FILE_MISSING, FILE_DAMAGED, FILE_THERE } file;
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* its base */
     int is_delta;
-    uint32_t depth; /* see depths.h; no less than the deltas below it */
+    uint32_t depth; /* see measure_depths(); no less than the deltas below it */
     uint64_t packed_size;
+};
+
+/* Orders of the list, which are sorted when they are first needed. */
+enum series_order {
+    BY_FINGERPRINT, /* of one content, the shortest chain first */
+    BY_DEPTH,       /* the longest chains first */
+    BY_NAME,
+    BY_NUMBER, /* those without one last */
+    SERIES_ORDERS
 };
 
 struct series {
@@ -52,9 +64,12 @@ struct series {
     uint64_t every;  /* the longest chain has so many files */
     struct snapshot *list;
     size_t n, room;
-    size_t *by_fingerprint, *by_name; /* see index_series(); NULL: not sorted */
-    size_t *by_number, n_numbers;     /* of those whose names have a number */
+    struct series_index {
+        struct snapshot **by[SERIES_ORDERS]; /* NULL: not sorted */
+    } *index;
 };
+
+/* -- the list -- */
 
 /* What is wrong with the name of a snapshot; NULL: nothing. */
 const char *find_fault_of_name(const char *name);
@@ -66,44 +81,43 @@ int find_number(const char *name, uint64_t *number);
 /* "DIRECTORY/NAMESUFFIX". To be freed. */
 char *path_in_series(const char *directory, const char *name, const char *suffix);
 
+/* An empty series, not opened; to be freed. */
+void init_series(struct series *s, const char *directory, const struct series_options *o);
+
+/* Unlocks it, too. */
+void close_series(struct series *s);
+
 /* Adds a snapshot at the end, with state STATE_KEPT and nothing known; the pointer is valid until
  * the next one is added. source: NULL or its name. */
 struct snapshot *add_entry_to_series(struct series *s, const char *name, const char *source);
 
-/* Frees what the snapshot holds. */
-void free_entry(struct snapshot *e);
-
-/* Drops all entries of that state. */
-void drop_entries(struct series *s, enum snapshot_state state);
-
-/* Empties the list. */
-void free_list(struct series *s);
+/* Drops the entries of that state, of all names or of that one. */
+void drop_entries(struct series *s, enum snapshot_state state, const char *name);
 
 /* The snapshot of that name; NULL: there is none. */
 struct snapshot *find_name(const struct series *s, const char *name);
 
-/* Sets the depths of all entries, whose files were looked at. */
-void measure_series(struct series *s);
+/* The last one of that state; NULL: there is none. */
+struct snapshot *find_latest(const struct series *s, enum snapshot_state state);
 
-/* Sorts the entries by fingerprint, for find_shallowest(), by name, for find_name(), and by number,
- * for choose_entry(), which without that look at all of them. To be called again when fingerprints
- * or depths have changed. */
-void index_series(struct series *s);
+/* The one of that name; or, among those of that state, the last one ("latest"), or the one with
+ * that number in its name. */
+int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
+                 struct snapshot **found);
 
-/* The same, where nothing has changed but the depth of one entry. */
-void reindex_entry(struct series *s, const struct snapshot *e);
+/* All entries in that order; until any changes. */
+struct snapshot **sort_series(const struct series *s, enum series_order order);
 
-/* All entries, the longest chains first, else in order. To be freed. */
-struct snapshot **list_deepest_first(struct series *s);
+/* Entries have changed: all orders are sorted anew. */
+void forget_order(const struct series *s);
 
 /* Reads the header of its file. */
 void look_at_file(struct snapshot *e);
 
+/* -- on the disk -- */
+
 /* Whether the directory holds files that are named like snapshots. */
 int holds_snapshots(const char *directory);
-
-/* Reports that there is no series.json, and what can be done. */
-int fail_no_manifest(const struct series *s);
 
 /* Reads series.json, and looks at the files. */
 int load_manifest(struct series *s);
@@ -111,5 +125,74 @@ int load_manifest(struct series *s);
 /* When it returns CODE_OK, the disk has it. After an error it is there or not, as if lmc had been
  * killed here. */
 int save_manifest(const struct series *s);
+
+/* -- opening and locks -- */
+
+enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
+
+/* To be closed in any case. */
+int open_series(struct series *s, const char *directory, enum purpose purpose,
+                const struct series_options *o);
+
+/* Outputs that were never completed. */
+int remove_temporaries(const struct series *s);
+
+/* 0 or errno; they wait. Readers are locked out while files change that count. */
+int lock_out_readers(const struct series *s);
+int let_in_readers(const struct series *s);
+
+/* -- which snapshots need which (series_chain.c) -- */
+
+/* Sets the depths of all entries, whose files were looked at. */
+void measure_series(struct series *s);
+
+/* Of the snapshots that have that content, the one with the shortest chain, shorter than below;
+ * NULL: there is none. Since every base has a shorter chain than what needs it, there are no
+ * loops. */
+const struct snapshot *find_shallowest(const struct series *s, const uint8_t *fingerprint,
+                                       uint64_t below, int only_kept);
+
+/* NULL: it has none, or none is there. */
+const struct snapshot *find_base_of(const struct series *s, const struct snapshot *e,
+                                    int only_kept);
+
+/* The deltas of its chain, as it is now; -1: the chain is broken. */
+long count_deltas(const struct series *s, const struct snapshot *e);
+
+/* The same of all of them, each link looked at once. To be freed. */
+long *count_all_deltas(const struct series *s);
+
+/* That the file and all that it needs are there; only_kept: even when what is forgotten goes.
+ * known: a mark for each entry whose chain was checked and is right, which is updated; NULL. */
+int check_chain_of(const struct series *s, const struct snapshot *e, int only_kept,
+                   unsigned char *known);
+
+/* Options of their own, with the bases that a snapshot needs. */
+struct chain {
+    struct common common;
+    struct bases bases;
+};
+
+/* The options of the series, without output and force, and the bases that e needs (NULL: none),
+ * the nearest first. The bases are to be freed. */
+void begin_chain(struct chain *c, const struct series *s, const struct snapshot *e);
+
+/* Adds e (NULL: nothing), and what it needs. */
+void add_to_chain(struct chain *c, const struct series *s, const struct snapshot *e);
+
+/* Fingerprint of the snapshot at path, and bytes that it restores. */
+int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
+                     const struct common *o);
+
+/* That the file is what was added. */
+int check_entry(const struct series *s, const struct snapshot *e);
+
+/* Whether everything that is kept can be restored, as far as can be seen without reading it all.
+ * known: NULL, or zeros, then a mark for each entry that is needed. */
+int check_kept(const struct series *s, int only_kept, unsigned char *known);
+
+/* Tells what is done to the snapshot called name, or would be. */
+void tell(const struct series_options *o, const char *what, const char *name, const char *link,
+          const char *other);
 
 #endif

@@ -1,25 +1,35 @@
 /* SPDX-License-Identifier: MIT */
 #include "series.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "../input/archive.h"
+#include "../input/base.h"
 #include "../input/common.h"
+#include "../sys/io.h"
 #include "../sys/memory.h"
+#include "../sys/names.h"
 #include "../sys/report.h"
-#include "series_chain.h"
+#include "recode.h"
+#include "restore.h"
 #include "series_manifest.h"
-#include "series_open.h"
+
+/* -- prune, keep -- */
 
 /* What the rules keep. A name without a number is not judged by --keep-every. */
 static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later,
                             const unsigned char *named)
 {
     const struct series_options *r = s->o;
-    uint64_t number;
     if (r->keep_last && n_later < r->keep_last) return 1;
-    if (r->keep_every && (!find_number(e->name, &number) || number % r->keep_every == 0)) return 1;
+    if (r->keep_every && (!e->has_number || e->number % r->keep_every == 0)) return 1;
     return named[e - s->list];
 }
 
@@ -97,41 +107,263 @@ static int change_states(struct series *s, const unsigned char *marks, enum snap
     return n && !s->o->dry_run ? save_manifest(s) : CODE_OK;
 }
 
-int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+static int mark_and_change(const char *directory, char **args, int n, enum snapshot_state to,
+                           const struct series_options *o)
 {
-    int has_rules = o->keep_last || o->keep_every || o->n_keep, code;
+    const int forgets = to == STATE_FORGOTTEN;
     struct series s;
-    unsigned char *marks;
-    if (has_rules == (n > 0))
-        return fail(CODE_USAGE, NULL,
-                    "'lmc series DIR prune' wants either the names to forget, or rules: "
-                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
-    code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
-    marks = (unsigned char *)resize(NULL, s.n, 1);
-    memset(marks, 0, s.n);
-    if (code == CODE_OK) index_series(&s);
-    if (code == CODE_OK)
-        code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
-    if (code == CODE_OK && !has_rules) code = check_rest(&s, marks);
-    if (code == CODE_OK) code = change_states(&s, marks, STATE_FORGOTTEN);
+    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
+    unsigned char *marks = (unsigned char *)zeroed(s.n, 1);
+    if (code == CODE_OK && forgets && n == 0) code = apply_rules(&s, marks);
+    else if (code == CODE_OK)
+        code = mark_names(&s, args, n, forgets ? STATE_KEPT : STATE_FORGOTTEN, marks);
+    if (code == CODE_OK && forgets && n) code = check_rest(&s, marks);
+    for (size_t i = 0; i < s.n && code == CODE_OK && !forgets; i++)
+        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
+    if (code == CODE_OK) code = change_states(&s, marks, to);
     free(marks);
     close_series(&s);
     return code;
 }
 
+int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+{
+    if ((o->keep_last || o->keep_every || o->n_keep) == (n > 0))
+        return fail(CODE_USAGE, NULL,
+                    "'lmc series DIR prune' wants either the names to forget, or rules: "
+                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
+    return mark_and_change(directory, args, n, STATE_FORGOTTEN, o);
+}
+
 int series_keep(const char *directory, char **args, int n, const struct series_options *o)
 {
+    return mark_and_change(directory, args, n, STATE_KEPT, o);
+}
+
+/* -- gc -- */
+
+/* A name that counts as temporary: who finds it later removes it. */
+#define RECODED_NAME ".lmc-recode"
+
+/* That both restore the same bytes, which fingerprints alone do not say: headers of files have no
+ * part in them. */
+static int compare_archives(const struct archive *a, const struct archive *b)
+{
+    size_t n = snapshot_info(a->reader).n_files;
+    int same = n == snapshot_info(b->reader).n_files;
+    uint8_t first[LMC_FINGERPRINT_SIZE] = {0}, second[LMC_FINGERPRINT_SIZE] = {0};
+    snapshot_fingerprint(a->reader, first);
+    snapshot_fingerprint(b->reader, second);
+    same = same && memcmp(first, second, sizeof first) == 0;
+    for (size_t i = 0; i < n && same; i++) {
+        const lmc_file *f = lmc_reader_get_file(a->reader, i), *g = NULL;
+        size_t k;
+        if (lmc_reader_find_file(b->reader, f->path, &k) == LMC_OK)
+            g = lmc_reader_get_file(b->reader, k);
+        same = g && f->kind == g->kind && f->size == g->size && f->crc == g->crc &&
+               f->has_mode == g->has_mode && f->mode == g->mode && f->has_mtime == g->has_mtime &&
+               f->mtime_s == g->mtime_s && f->mtime_ns == g->mtime_ns;
+    }
+    return same ? CODE_OK
+                : fail(CODE_ERROR, a->name,
+                       "does not come out the same when it is coded again; nothing was removed. "
+                       "Please report this");
+}
+
+/* Reads the new file as a whole, and compares what the indexes say. */
+static int check_recoded(const char *old, const char *recoded, const struct common *o)
+{
+    struct archive a, b;
+    int code = test_file(recoded, o);
+    code = worse(code, open_archive_index(&a, old, o));
+    code = worse(code, open_archive_index(&b, recoded, o));
+    if (code == CODE_OK) code = compare_archives(&a, &b);
+    close_archive(&a);
+    close_archive(&b);
+    return code;
+}
+
+/* What a kept delta whose base goes is coded against: the last one before it that is kept and does
+ * not make its chain longer, be it an ancestor or of another chain; NULL: nothing. */
+static const struct snapshot *choose_new_base(const struct series *s, const struct snapshot *e)
+{
+    long n = count_deltas(s, e);
+    for (const struct snapshot *k = e; k-- > s->list;)
+        if (k->state == STATE_KEPT && k->file == FILE_THERE && k->depth < e->depth &&
+            count_deltas(s, k) < n)
+            return k;
+    return NULL;
+}
+
+/* Puts the new file in the place of the old one, when nobody reads. Both restore the same. Its time
+ * is now: it may have the size of the old one, and who copies what has changed, as rsync does,
+ * looks at size and time. */
+static int replace_file(const struct series *s, const char *recoded, struct snapshot *e)
+{
+    int error = lock_out_readers(s);
+    if (!error && (utimensat(AT_FDCWD, recoded, NULL, 0) != 0 || rename(recoded, e->path) != 0))
+        error = errno;
+    if (!error) error = sync_directory_of(e->path);
+    if (!error) error = let_in_readers(s);
+    look_at_file(e);
+    if (error) return fail_errno(e->path, error, "cannot put the new file there");
+    return e->file == FILE_THERE /* or what needs it would be coded as if it were not there */
+               ? CODE_OK
+               : fail(CODE_ERROR, e->path,
+                      "was coded again, but cannot be read now; nothing was "
+                      "removed");
+}
+
+/* Codes it against another one that is kept, or as an anchor. */
+static int recode_entry(const struct series *s, struct snapshot *e)
+{
+    const struct snapshot *onto = choose_new_base(s, e);
+    struct recode_options to_recode;
+    char *recoded;
+    struct chain c;
+    int code;
+    tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
+         onto ? onto->name : "");
+    if (s->o->dry_run) { /* what comes next builds on it */
+        e->depth = onto ? onto->depth + 1 : 0;
+        e->is_delta = onto != NULL;
+        if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
+        return CODE_OK;
+    }
+    recoded = join_path(s->directory, RECODED_NAME);
+    begin_chain(&c, s, e);
+    add_to_chain(&c, s, onto);
+    to_recode.common = c.common;
+    to_recode.coding = s->o->coding;
+    code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &to_recode);
+    free_bases(&c.bases);
+    if (code == CODE_OK) {
+        begin_chain(&c, s, NULL);
+        add_to_chain(&c, s, onto);
+        code = check_recoded(e->path, recoded, &c.common);
+        free_bases(&c.bases);
+        if (code == CODE_OK) code = replace_file(s, recoded, e);
+        if (code == CODE_OK) e->depth = onto ? onto->depth + 1 : 0;
+        if (code != CODE_OK) unlink(recoded);
+    }
+    free(recoded);
+    return code;
+}
+
+/* Kept deltas whose base is not kept, from the oldest up. Whatever is done to one, the others find
+ * their bases: all files are there until the last is done, and no chain becomes longer. */
+static int recode_stranded(struct series *s, size_t *n_recoded)
+{
+    int code = CODE_OK;
+    *n_recoded = 0;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (s->list[i].state == STATE_KEPT && s->list[i].is_delta &&
+            !find_base_of(s, &s->list[i], 1)) {
+            code = recode_entry(s, &s->list[i]);
+            forget_order(s); /* it has another depth */
+            ++*n_recoded;
+        }
+    return code;
+}
+
+/* Bytes of all files that are there. */
+static uint64_t count_bytes(const struct series *s)
+{
+    uint64_t size = 0;
+    for (size_t i = 0; i < s->n; i++)
+        size += s->list[i].file == FILE_THERE ? s->list[i].packed_size : 0;
+    return size;
+}
+
+static int remove_entry(const struct series *s, struct snapshot *e)
+{
+    int code = CODE_OK;
+    tell(s->o, "remove", e->name, SUFFIX, "");
+    if (!s->o->dry_run) {
+        code = check_entry(s, e);
+        if (code != CODE_OK)
+            say(e->path, "was to go, but is not what was added, so it stays; remove it yourself, "
+                         "then 'lmc series DIR gc'");
+        else if (unlink(e->path) != 0) code = fail_errno(e->path, errno, "cannot remove it");
+    }
+    if (code == CODE_OK) e->file = FILE_MISSING;
+    return code;
+}
+
+/* before: bytes of all files, when nothing had been done yet. What was coded again against another
+ * base, or none, has become larger. */
+static void say_freed(const struct series *s, size_t n, uint64_t before, size_t n_recoded)
+{
+    const uint64_t after = count_bytes(s);
+    const char *const would = s->o->dry_run ? "would be " : "";
+    char recoded[64] = "";
+    if (n == 0 || s->o->common.verbosity == 0) return;
+    if (n_recoded)
+        snprintf(recoded, sizeof recoded, ", %llu %scoded again", (unsigned long long)n_recoded,
+                 would);
+    if (after <= before)
+        say(s->directory, "%llu snapshot%s %sremoved%s, %s%llu bytes %sfreed",
+            (unsigned long long)n, n == 1 ? "" : "s", would, recoded,
+            s->o->dry_run && n_recoded ? "at most " : "", (unsigned long long)(before - after),
+            would);
+    else
+        say(s->directory, "%llu snapshot%s removed%s, which takes %llu bytes more",
+            (unsigned long long)n, n == 1 ? "" : "s", recoded,
+            (unsigned long long)(after - before));
+}
+
+/* Removes the files of all that is forgotten, what nothing else needs first. What is not the
+ * snapshot that was added stays. */
+static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
+{
+    struct snapshot **list = sort_series(s, BY_DEPTH);
+    int code = CODE_OK, error = 0;
+    size_t n = 0;
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++)
+        if (list[i]->state == STATE_FORGOTTEN && list[i]->file != FILE_MISSING) {
+            code = remove_entry(s, list[i]);
+            n += code == CODE_OK;
+        }
+    if (code != CODE_OK) return code;
+    say_freed(s, n, before, n_recoded);
+    if (!s->o->dry_run) error = sync_directory_of(s->manifest_path);
+    return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
+}
+
+static size_t count_state(const struct series *s, enum snapshot_state state)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < s->n; i++) n += s->list[i].state == state;
+    return n;
+}
+
+static int collect_garbage(struct series *s)
+{
+    uint64_t before;
+    size_t n_recoded;
+    int code, error;
+    before = count_bytes(s);
+    code = check_kept(s, 0, NULL);
+    if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
+    if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
+    code = recode_stranded(s, &n_recoded);
+    if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
+    if (code == CODE_OK) code = check_kept(s, 1, NULL);
+    if (code != CODE_OK) return code;
+    error = lock_out_readers(s);
+    if (error) return fail_errno(s->directory, error, "cannot lock out those who read");
+    code = remove_forgotten(s, before, n_recoded);
+    if (code != CODE_OK) return code;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_FORGOTTEN) s->list[i].state = STATE_GONE;
+    return save_manifest(s);
+}
+
+int series_gc(const char *directory, const struct series_options *o)
+{
     struct series s;
-    unsigned char *marks;
-    int code = open_series(&s, directory, TO_CHANGE, o);
-    marks = (unsigned char *)resize(NULL, s.n, 1);
-    memset(marks, 0, s.n);
-    if (code == CODE_OK) index_series(&s);
-    if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
-    for (size_t i = 0; i < s.n && code == CODE_OK; i++)
-        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
-    if (code == CODE_OK) code = change_states(&s, marks, STATE_KEPT);
-    free(marks);
+    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
+    if (code == CODE_OK) code = collect_garbage(&s);
     close_series(&s);
     return code;
 }

@@ -11,11 +11,205 @@
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../job/difference.h"
 #include "../sys/memory.h"
+#include "../sys/progress.h"
 #include "../sys/report.h"
-#include "stats_census.h"
+
+/* What difference.h does not measure of a tensor, or of a file that has none. */
+struct stats_row {
+    uint64_t n_zero,
+        n_flipped; /* n_flipped: top bits that differ from those of the snapshot before */
+    double entropy[SCAN_MAX_WIDTH]; /* bits for each element, by plane, the lowest first */
+    unsigned first_exponent, n_exponents;
+    uint64_t *exponents; /* how often each occurs, from first_exponent on, as stored; NULL: none */
+};
+
+/* A snapshot, compared with the one before. */
+struct stats_step {
+    struct diff diff; /* a: NULL in the first. The first new_items.n rows have them in their order,
+                         then come removed ones */
+    struct stats_row *rows; /* of the former */
+};
+
+struct stats {
+    const struct common *o;
+    enum lmc_level level; /* see struct stats_options */
+    int json;
+    struct stats_step *steps;
+    size_t n;
+};
+
+/* -- measuring -- */
+
+/* user: the step */
+static void take_scan(void *user, size_t number, const struct scan *scan)
+{
+    struct stats_row *row = &((struct stats_step *)user)->rows[number];
+    uint64_t counts[SCAN_MAX_EXPONENTS];
+    unsigned n = count_exponents(scan, counts), first = 0;
+    row->n_zero = scan->n_zero;
+    row->n_flipped = scan->n_flipped;
+    for (unsigned p = 0; p < scan->width; p++) row->entropy[p] = find_entropy(scan->planes[p], 256);
+    while (n && !counts[n - 1]) n--;
+    while (first < n && !counts[first]) first++;
+    if (first == n) return;
+    row->first_exponent = first;
+    row->n_exponents = n - first;
+    row->exponents = (uint64_t *)resize(NULL, row->n_exponents, sizeof *row->exponents);
+    memcpy(row->exponents, counts + first, row->n_exponents * sizeof *counts);
+}
+
+/* A tensor is compared with one, and one with it: of several that would be, as of weights and
+ * gradients of one name in several files, with that of the same path. The others are new. */
+static void pair_rows(struct diff *d)
+{
+    struct diff_row **taker = (struct diff_row **)zeroed(d->old_items.n, sizeof *taker);
+    for (size_t i = 0; i < d->new_items.n; i++)
+        if (d->rows[i].old) {
+            struct diff_row *row = &d->rows[i], **other = &taker[row->old - d->old_items.list],
+                            *left = *other;
+            if (!left || strcmp(row->item->path, row->old->path) == 0) *other = row;
+            else left = row;
+            if (left) {
+                left->old = NULL;
+                left->kind = DIFF_ADDED;
+            }
+        }
+    free(taker);
+}
+
+static int measure_step(struct stats_step *step, struct scan *scan)
+{
+    struct diff *d = &step->diff;
+    collect_diff_items(&d->new_items, d->b);
+    match_items(d);
+    pair_rows(d);
+    step->rows = (struct stats_row *)zeroed(d->new_items.n, sizeof *step->rows);
+    return measure_all(d, scan, take_scan, step);
+}
+
+/* Whole snapshots share the buffers of the first, and so do the deltas that are made of them:
+ * memory must not grow with the series. */
+static int share_buffers(struct base *bases, size_t n, const struct common *o)
+{
+    lmc_reader *lender = NULL;
+    int code = CODE_OK;
+    for (size_t i = 0; i < n && code == CODE_OK; i++) {
+        struct base *b = &bases[i];
+        code = open_base(b, o);
+        if (code != CODE_OK || !b->is_archive || b->archive.is_delta) continue;
+        b->archive.lender = lender;
+        code = identify_base(b, o);
+        lender = lender ? lender : b->archive.reader;
+    }
+    return code;
+}
+
+/* bases: the snapshots */
+static int measure_steps(struct stats *s, struct base *bases)
+{
+    struct scan *scan = (struct scan *)resize(NULL, 1, sizeof *scan);
+    int code = share_buffers(bases, s->n, s->o);
+    for (size_t i = 0; i < s->n && code == CODE_OK; i++) {
+        struct diff *d = &s->steps[i].diff;
+        d->o = s->o;
+        d->level = s->level;
+        d->a = i ? &bases[i - 1] : NULL;
+        d->b = &bases[i];
+        if (i) d->old_items = s->steps[i - 1].diff.new_items;
+        code = prepare_base(d->b, s->o);
+        progress_start(d->b->name, LMC_UNKNOWN_SIZE);
+        if (code == CODE_OK) code = measure_step(&s->steps[i], scan);
+        progress_clear();
+    }
+    free(scan);
+    return code;
+}
+
+static void free_stats(struct stats *s)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        struct stats_step *step = &s->steps[i];
+        for (size_t k = 0; step->rows && k < step->diff.new_items.n; k++)
+            free(step->rows[k].exponents);
+        free(step->rows);
+        free(step->diff.rows);
+        free(step->diff.new_items.list);
+    }
+    free(s->steps);
+}
+
+/* -- sums -- */
+
+#define STATS_KINDS                                                                                \
+    (LMC_DTYPE_COUNT +                                                                             \
+     1) /* the dtypes, those that are bytes to the codec as LMC_AUTO; and all together */
+#define STATS_ALL LMC_DTYPE_COUNT
+
+struct stats_sum {
+    uint64_t n_items, size, n, n_zero, direct;
+    double plane_sizes[SCAN_MAX_WIDTH]; /* bytes that the entropies come to */
+    uint64_t n_compared, n_changed, n_signed, n_flipped,
+        delta; /* n_signed: compared, and with a sign */
+    uint64_t exponents[SCAN_MAX_EXPONENTS];
+};
+
+/* Bytes that all planes would take by their entropies. */
+static double sum_planes(const struct stats_sum *sum)
+{
+    double size = 0;
+    for (unsigned p = 0; p < SCAN_MAX_WIDTH; p++) size += sum->plane_sizes[p];
+    return size;
+}
+
+/* Adds a tensor to the sum. */
+static void add_row(struct stats_sum *sum, const struct diff_row *d, const struct stats_row *row)
+{
+    sum->n_items++;
+    sum->size += d->item->size;
+    sum->n += d->n;
+    sum->n_zero += row->n_zero;
+    sum->direct += d->direct;
+    sum->delta += d->delta;
+    for (unsigned p = 0; p < SCAN_MAX_WIDTH; p++)
+        sum->plane_sizes[p] += row->entropy[p] * (double)d->n / 8;
+    for (unsigned i = 0; i < row->n_exponents; i++)
+        sum->exponents[row->first_exponent + i] += row->exponents[i];
+    if (!d->old) return;
+    sum->n_compared += d->n;
+    sum->n_changed += d->n_changed;
+    if (!has_sign_bit(lmc_dtype_find(d->item->dtype))) return;
+    sum->n_signed += d->n;
+    sum->n_flipped += row->n_flipped;
+}
+
+/* sums: STATS_KINDS of them */
+static void sum_step(struct stats_sum *sums, const struct stats_step *step)
+{
+    memset(sums, 0, STATS_KINDS * sizeof *sums);
+    for (size_t i = 0; i < step->diff.new_items.n; i++) {
+        add_row(&sums[lmc_dtype_find(step->diff.rows[i].item->dtype)], &step->diff.rows[i],
+                &step->rows[i]);
+        add_row(&sums[STATS_ALL], &step->diff.rows[i], &step->rows[i]);
+    }
+}
+
+/* The dtype; "bytes" for what is none to the codec. */
+static const char *name_kind(int kind)
+{
+    return kind == STATS_ALL  ? "all"
+           : kind == LMC_AUTO ? "bytes"
+                              : lmc_dtype_name((enum lmc_dtype)kind);
+}
+
+/* Whether all tensors have one dtype. */
+static int has_one_kind(const struct stats_sum *sums)
+{
+    for (int kind = 0; kind < STATS_ALL; kind++)
+        if (sums[kind].n_items) return sums[kind].n_items == sums[STATS_ALL].n_items;
+    return 0;
+}
 
 /* -- the table -- */
 
@@ -35,50 +229,38 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
     else printf(" %4d", (int)e - (int)f->exponent_bias);
 }
 
-/* sum: of one kind, or of a tensor alone; then status says why it was not compared */
+/* sum: of one kind, or of a tensor alone; then status says why it was not compared. n_planes 0: of
+ * a narrow table. */
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {
     const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
     unsigned width = kind == STATS_ALL ? 0 : lmc_dtype_width((enum lmc_dtype)kind);
-    printf("%14llu", (unsigned long long)sum->size);
-    print_share(sum->n_zero, sum->n);
-    putchar(' ');
-    for (unsigned i = 0; i < 3; i++)
-        if (f && sum->n) print_exponent(f, sum, i == 0 ? 1 : i == 1 ? 50 : 99);
-        else printf(" %4s", "-");
-    putchar(' ');
-    for (unsigned p = n_planes; p-- > 0;)
-        if (p < width && sum->n) printf(" %5.2f", sum->plane_sizes[p] * 8 / (double)sum->n);
-        else printf(" %5s", "");
-    printf("  %7.2f %% %7.2f %%", sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
+    char size[SIZE_TEXT];
+    format_size(size, sizeof size, sum->size);
+    if (n_planes) {
+        printf("%14llu", (unsigned long long)sum->size);
+        print_share(sum->n_zero, sum->n);
+        putchar(' ');
+        for (unsigned i = 0; i < 3; i++)
+            if (f && sum->n) print_exponent(f, sum, i == 0 ? 1 : i == 1 ? 50 : 99);
+            else printf(" %4s", "-");
+        putchar(' ');
+        for (unsigned p = n_planes; p-- > 0;)
+            if (p < width && sum->n) printf(" %5.2f", sum->plane_sizes[p] * 8 / (double)sum->n);
+            else printf(" %5s", "");
+    }
+    printf("%*s %7.2f %% %7.2f %%", n_planes ? 1 : 9, n_planes ? "" : size,
+           sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
            percent(sum->direct, sum->size));
     if (has_old) {
         if (status) printf(" %10s", status);
         else print_share(sum->n_changed, sum->n_compared);
-        print_share(sum->n_flipped, sum->n_signed);
-        printf(" %7.2f %%  %5.3f", percent(sum->delta, sum->size),
-               percent(sum->delta, sum->direct) / 100);
-    } else {
-        printf(" %10s %10s %9s  %5s", "-", "-", "-", "-");
-    }
-    printf("  ");
-}
-
-/* Of a narrow table. */
-static void print_few_numbers(const struct stats_sum *sum, int has_old, const char *status)
-{
-    char size[SIZE_TEXT];
-    format_size(size, sizeof size, sum->size);
-    printf("%9s %7.2f %% %7.2f %%", size,
-           sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
-           percent(sum->direct, sum->size));
-    if (!has_old) printf(" %10s %9s", "-", "-");
-    else if (status) printf(" %10s %7.2f %%", status, percent(sum->delta, sum->size));
-    else {
-        print_share(sum->n_changed, sum->n_compared);
+        if (n_planes) print_share(sum->n_flipped, sum->n_signed);
         printf(" %7.2f %%", percent(sum->delta, sum->size));
-    }
+        if (n_planes) printf("  %5.3f", percent(sum->delta, sum->direct) / 100);
+    } else if (n_planes) printf(" %10s %10s %9s  %5s", "-", "-", "-", "-");
+    else printf(" %10s %9s", "-", "-");
     printf("  ");
 }
 
@@ -104,11 +286,8 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
         } else {
             memset(sum, 0, sizeof *sum);
             add_row(sum, row, &step->rows[i]);
-            const char *const status = row->old ? NULL : diff_names[row->kind];
-            if (!n_planes) print_few_numbers(sum, d->a != NULL, status);
-            else
-                print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL, status,
-                              n_planes);
+            print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
+                          row->old ? NULL : diff_names[row->kind], n_planes);
         }
         print_item_name(row->item);
     }
@@ -146,8 +325,7 @@ static void print_stats(const struct stats *s)
                 snprintf(text, sizeof text, "all %llu", (unsigned long long)sums[kind].n_items);
                 printf("  %-8s ", kind == STATS_ALL ? "" : name_kind(kind));
                 if (n_planes) printf("%-18s ", text);
-                if (n_planes) print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
-                else print_few_numbers(&sums[kind], i > 0, NULL);
+                print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
                 if (!n_planes) printf("%s: ", text);
                 print_name(step->diff.b->name);
                 putchar('\n');
@@ -281,8 +459,7 @@ int show_stats(char *const *names, size_t n, const struct stats_options *options
     s.level = options->level;
     s.json = options->json;
     s.n = n;
-    s.steps = (struct stats_step *)resize(NULL, n, sizeof *s.steps);
-    memset(s.steps, 0, n * sizeof *s.steps);
+    s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
     code = measure_and_show(&s, o->bases->list + n_bases);
     free_stats(&s);
     return code;

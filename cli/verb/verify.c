@@ -10,11 +10,10 @@
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/opened.h"
-#include "../input/replica.h"
+#include "../input/source.h"
+#include "../input/stand_in.h"
 #include "../input/common.h"
 #include "../input/second_look.h"
-#include "../input/source.h"
 #include "../sys/io.h"
 #include "../sys/memory.h"
 #include "../sys/progress.h"
@@ -30,7 +29,7 @@ struct node {
     int is_placed;
     struct node *parent;    /* NULL: a root */
     const lmc_base *base;   /* of a root that is a delta: from outside of the files */
-    struct node **children; /* in verification.by_parent */
+    struct node **children; /* in verification.by_wanted, the one with the most below it last */
     size_t n_children;
     size_t weight; /* nodes of the tree below, itself included */
 };
@@ -43,7 +42,6 @@ struct verification {
     size_t n_deltas;
     struct node **order; /* what is placed, parents first */
     size_t n_placed;
-    struct node **by_parent; /* what is placed and no root, the heaviest of each parent last */
     int code;
 };
 
@@ -120,10 +118,9 @@ static int compare_wanted(const void *a, const void *b)
     return order ? order : x < y ? -1 : x > y;
 }
 
-static int compare_children(const void *a, const void *b)
+static int compare_weights(const void *a, const void *b)
 {
     const struct node *x = *(struct node *const *)a, *y = *(struct node *const *)b;
-    if (x->parent != y->parent) return x->parent < y->parent ? -1 : 1;
     if (x->weight != y->weight) return x->weight < y->weight ? -1 : 1;
     return x < y ? -1 : x > y;
 }
@@ -136,16 +133,21 @@ static void place_tree(struct verification *v, struct node *root)
     root->is_placed = 1;
     for (; next < v->n_placed; next++) {
         struct node *parent = v->order[next];
-        size_t low;
-        FIND_FIRST(low, v->n_deltas,
-                   memcmp(v->by_wanted[low]->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) <
-                       0);
-        for (; low < v->n_deltas; low++) {
-            struct node *child = v->by_wanted[low];
+        size_t i;
+        FIND_FIRST(i, v->n_deltas,
+                   memcmp(v->by_wanted[i]->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) < 0);
+        parent->children = v->by_wanted + i;
+        for (; i < v->n_deltas; i++) {
+            struct node *child = v->by_wanted[i];
             if (memcmp(child->wanted, parent->fingerprint, LMC_FINGERPRINT_SIZE) != 0) break;
-            if (child->is_placed) continue;
+            if (child->is_placed) { /* it stands before those that are placed now */
+                v->by_wanted[i] = parent->children[0];
+                *parent->children++ = child;
+                continue;
+            }
             child->is_placed = 1;
             child->parent = parent;
+            parent->n_children++;
             v->order[v->n_placed++] = child;
         }
     }
@@ -193,25 +195,20 @@ static void place_all(struct verification *v)
 /* Counts what is below each node, and sorts the children of each by that. */
 static void weigh_nodes(struct verification *v)
 {
-    size_t n = 0;
     for (size_t i = v->n_placed; i-- > 0;) { /* children before their parents */
         struct node *node = v->order[i];
+        if (node->n_children)
+            qsort((void *)node->children, node->n_children, sizeof *node->children,
+                  compare_weights);
         node->weight++;
-        if (node->parent) {
-            node->parent->weight += node->weight;
-            node->parent->n_children++;
-            v->by_parent[n++] = node;
-        }
+        if (node->parent) node->parent->weight += node->weight;
     }
-    if (n) qsort((void *)v->by_parent, n, sizeof *v->by_parent, compare_children);
-    for (size_t i = n; i-- > 0;) v->by_parent[i]->parent->children = &v->by_parent[i];
 }
 
 static void read_node(struct verification *v, struct node *node)
 {
     struct archive a;
-    int code = open_archive_file(&a, node->name, v->o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    int code = open_archive_index(&a, node->name, v->o);
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, node->fingerprint);
         memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
@@ -248,30 +245,30 @@ static void report_unplaced(struct verification *v)
     int is_missing = 0;
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
-        char wanted[2 * SHORT_FINGERPRINT + 1];
+        char *wanted;
         int result;
         if (!node->is_readable || node->is_placed) continue;
-        format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
         base = find_wanted(v, node);
         result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
         if (result != CODE_OK) continue;
+        wanted = describe_base(node->wanted, node->made_with);
         if (v->o->bases->is_off) {
             if (v->o->verbosity > 0)
                 say(node->name, "payload intact; content needs the base %s", wanted);
+            free(wanted);
             continue;
         }
         if (base) fail(code, node->name, NOT_VERIFIED, base->name);
         else
             fail(code, node->name,
-                 "its payload is intact, but it needs the base %s%s%.200s%s, which is none of the "
-                 "files%s",
-                 wanted, node->made_with ? " (named '" : "", node->made_with ? node->made_with : "",
-                 node->made_with ? "' when this delta was made)" : "",
+                 "its payload is intact, but it needs the base %s, which is none of the files%s",
+                 wanted,
                  code == CODE_CORRUPT     ? ", unless it is a damaged one"
                  : v->o->bases->is_closed ? "; give it, too, or name it with --base PATH"
                                           : "; give it, too, or name it with --base PATH or "
                                             "--search DIR");
+        free(wanted);
         is_missing |= !base;
         last = node;
     }
@@ -279,21 +276,6 @@ static void report_unplaced(struct verification *v)
         code = (enum exit_code)fail(CODE_BASE, last->name,
                                     "is a delta that needs itself: the bases form a loop");
     if (last) v->code = worse(v->code, (int)code);
-}
-
-/* The last child has the most below it: so this is as deep as the logarithm of their number. */
-static void report_below(struct verification *v, const struct node *node, const char *name)
-{
-    while (node->n_children) {
-        const struct node *last = node->children[node->n_children - 1];
-        for (size_t i = 0; i < node->n_children; i++) {
-            const int code = check_payload(node->children[i]->name, v->o);
-            v->code = worse(v->code, code);
-            if (code == CODE_OK) fail(CODE_ERROR, node->children[i]->name, NOT_VERIFIED, name);
-            if (node->children[i] != last) report_below(v, node->children[i], name);
-        }
-        node = last;
-    }
 }
 
 /* -- the walk -- */
@@ -345,30 +327,36 @@ static int restore_node(struct verification *v, const struct node *node, const l
     return code;
 }
 
-/* The node, with what it is made against (NULL: nothing), and all below it. */
-static void verify_below(struct verification *v, const struct node *node, const lmc_base *base)
+/* The node, with what it is made against (NULL: nothing), and all below it. blocker: what could not
+ * be verified, so that this cannot be either; or NULL. The last child has the most below it: so the
+ * calls are as deep as the logarithm of the number of nodes. */
+static void verify_below(struct verification *v, const struct node *node, const lmc_base *base,
+                         const char *blocker)
 {
     struct stage stages[2]; /* of the node, and of the one above it */
     int now_at = 0;
     lmc_base own;
+    open_stage(&stages[0], v->o);
     open_stage(&stages[1], v->o);
     for (;;) {
         struct stage *stage = &stages[now_at];
-        int code = restore_node(v, node, base, stage);
+        int code = blocker ? check_payload(node->name, v->o) : restore_node(v, node, base, stage);
         close_stage(&stages[1 - now_at]);
         v->code = worse(v->code, code);
-        if (code == CODE_OK) say_ok(v, node);
-        else report_below(v, node, node->name);
-        if (code != CODE_OK || node->n_children == 0) {
-            close_stage(stage);
-            return;
+        if (code == CODE_OK && blocker) fail(CODE_ERROR, node->name, NOT_VERIFIED, blocker);
+        else if (code == CODE_OK) say_ok(v, node);
+        else if (!blocker) blocker = node->name;
+        if (blocker || node->n_children == 0) close_stage(stage);
+        if (node->n_children == 0) return;
+        if (!blocker) {
+            own.n_files = snapshot_info(stage->archive.reader).n_files;
+            own.get_file = stage_get_file;
+            own.read = stage_read;
+            own.user = stage;
+            base = &own;
         }
-        own.n_files = snapshot_info(stage->archive.reader).n_files;
-        own.get_file = stage_get_file;
-        own.read = stage_read;
-        own.user = stage;
-        base = &own;
-        for (size_t i = 0; i + 1 < node->n_children; i++) verify_below(v, node->children[i], base);
+        for (size_t i = 0; i + 1 < node->n_children; i++)
+            verify_below(v, node->children[i], base, blocker);
         node = node->children[node->n_children - 1];
         now_at = 1 - now_at;
     }
@@ -381,21 +369,18 @@ int verify_files(char **paths, size_t n, const struct common *o)
     memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;
-    v.nodes = (struct node *)resize(NULL, n, sizeof *v.nodes);
-    memset(v.nodes, 0, n * sizeof *v.nodes);
+    v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
     v.by_wanted = (struct node **)resize(NULL, n, sizeof *v.by_wanted);
     v.order = (struct node **)resize(NULL, n, sizeof *v.order);
-    v.by_parent = (struct node **)resize(NULL, n, sizeof *v.by_parent);
     for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];
     build_forest(&v);
     report_unplaced(&v);
     for (size_t i = 0; i < v.n_placed; i++)
-        if (!v.order[i]->parent) verify_below(&v, v.order[i], v.order[i]->base);
+        if (!v.order[i]->parent) verify_below(&v, v.order[i], v.order[i]->base, NULL);
     code = worse(v.code, check_bases(o));
     for (size_t i = 0; i < n; i++) free(v.nodes[i].made_with);
     free(v.nodes);
     free((void *)v.by_wanted);
     free((void *)v.order);
-    free((void *)v.by_parent);
     return code;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import _lmc
-from ._printable import printable
+from ._lmc import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -306,3 +306,12 @@ def can_pin(device: Any) -> bool:
     import torch
 
     return torch.device(device).type == "cuda" and torch.cuda.is_available()
+
+
+def repeat(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:
+    """A view of these elements, as PyTorch has it (expand): it takes no more memory."""
+    if hasattr(flat, "as_strided"):
+        return flat.as_strided(shape, strides)
+    from numpy.lib.stride_tricks import as_strided
+
+    return as_strided(flat, shape, [s * flat.itemsize for s in strides], writeable=False)  # which would change several at once

@@ -19,20 +19,18 @@ from ._errors import (
     UnsupportedError,
     WrongBaseError,
 )
-from ._printable import printable
+from ._lmc import printable
 from ._sources import open_source
 from ._threads import count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Collection, Iterator
+    from collections.abc import Iterator
     from typing import Any, TypeVar, overload
 
     import torch
     from numpy.typing import NDArray
 
-    from ._dcp_views import Item
-    from ._torch_views import View
     from ._types import BytesName, Framework, NumpyName, TorchName
 
     _Out = TypeVar("_Out")
@@ -76,7 +74,7 @@ class TensorInfo:
         self.file_number = file_number
         self.strides: tuple[int, ...] | None = None
         self.span = self.size
-        self.flags: Collection[str] = ()
+        self.flags = 0  # PyTorch has conjugated or negated it: its bytes are not its elements
 
     def __repr__(self) -> str:
         return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
@@ -130,9 +128,6 @@ class Reader:
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
-        self._items: dict[str, dict[str, list[Item]] | None] = {}  # of .metadata files
-        self._n_view_read = 0  # of pickles, and of the directories of archives
-        self._n_view_bytes = 0  # of the names of views, with what they weigh themselves
         self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
         if isinstance(base, str) and base == AUTO:
             from ._chain import find_base
@@ -231,98 +226,35 @@ class Reader:
         return found if isinstance(found, dict) else {}
 
     def _views_in(self, number: int) -> dict[str, TensorInfo | None] | LMCError:
-        file = FileInfo(self._object.file(number), number)
         try:
-            views = self._read_views(file)
-            self._count_views(views)
-        except ValueError as error:
-            if all(x.dtype == "BYTES" for x in file.tensors):
-                return {}  # the command did not understand it either
-            said = f"{file.path or self.name or 'the file'}: its pickle is not understood, so its tensors are not known ({error})"
-            return UnsupportedError(said)
-        except BaseError as error:
+            rows = self._object.views(number)
+        except (UnsupportedError, BaseError) as error:
             return error
+        if not rows:
+            return {}
         from bisect import bisect_right
 
+        file = FileInfo(self._object.file(number), number)
         result: dict[str, TensorInfo | None] = {}
         starts = [t.offset for t in file.tensors]
-        for v in views:
-            n = v.width
-            for extent in v.shape:
-                n *= extent
-            x = TensorInfo((v.name, v.dtype, v.shape, v.offset, n, b"", 0, "", 0.0), file.path, number)
-            x.strides = None if v.is_contiguous else v.strides
-            x.span, x.flags = v.span, v.flags
-            whole = file.tensors[at] if (at := bisect_right(starts, v.offset) - 1) >= 0 else None
-            x.loss = whole.loss if whole and v.offset < whole.offset + max(whole.size, 1) else None
-            result[v.name] = None if v.name in result else x
+        for row in sorted(rows, key=lambda row: row[3]):
+            x = TensorInfo((*row[:5], b"", 0, "", 0.0), file.path, number)
+            x.strides, x.span, x.flags = row[5:8]
+            whole = file.tensors[at] if (at := bisect_right(starts, x.offset) - 1) >= 0 else None
+            x.loss = whole.loss if whole and x.offset < whole.offset + max(whole.size, 1) else None
+            result[x.name] = None if row[8] else x
+        if file.path.endswith(".distcp"):
+            spans = {(x.offset, x.span) for x in result.values() if x is not None and x.strides is not None}
+            self._replaced[number] = {t.name for t in file.tensors if (t.offset, t.size) in spans and t.name not in result}
         return result
-
-    def _count_views(self, views: list[View]) -> None:
-        """Those of all files are kept, and each may have names that its file does not have so often."""
-        from ._torch_views import max_names
-
-        n_bytes = sum(len(x.name) + 100 for x in views)
-        if self._n_view_bytes + n_bytes > max_names(self._source.size):
-            raise ValueError("with those of other files they are too many, or their names too long")
-        self._n_view_bytes += n_bytes
-
-    def _weight(self, file: FileInfo) -> int:
-        """What its views are allowed to take is in proportion to this: a delta is small, and its base is not."""
-        return self._source.size if self.base_fingerprint is None else file.size
-
-    def _read_views(self, file: FileInfo) -> list[View]:
-        from ._torch_views import find_views
-
-        def read(offset: int, size: int) -> bytearray:
-            self._n_view_read += size  # a file that is another again takes a few bytes of the snapshot
-            if self.base_fingerprint is None and self._n_view_read > (16 << 20) + 64 * self._source.size:
-                raise ValueError("with those of other files they say more than the size of the LMC file allows")
-            return self._read_file(file, offset, size)
-
-        if not file.path.endswith(".distcp"):
-            views = find_views(read, file.size, {x.name: (x.dtype, x.shape) for x in file.tensors}, self._weight(file))
-            if views is not None:
-                return views
-        from ._dcp_views import find_item_views
-
-        directory, slash, name = file.path.rpartition("/")
-        items = self._items_of(f"{directory}{slash}.metadata")
-        views, self._replaced[file.number] = find_item_views(
-            read, file.size, file.tensors, None if items is None else items.get(name), self._weight(file)
-        )
-        return views
-
-    def _items_of(self, metadata: str) -> dict[str, list[Item]] | None:
-        """What the .metadata of torch.distributed.checkpoint tells of the files beside it; None: it is not there."""
-        if metadata not in self._items:
-            from ._dcp_views import parse_metadata
-            from ._torch_views import max_pickle
-
-            file = next((x for x in self.files if x.path == metadata), None)
-            if file is None:
-                self._items[metadata] = None
-            else:
-                weight = self._weight(file)  # one byte more than allowed is too large
-                data = bytes(self._read_file(file, 0, min(file.size, max_pickle(weight) + 1)))
-                self._items[metadata] = parse_metadata(data, weight)
-        return self._items[metadata]
-
-    def _read_file(self, file: FileInfo, offset: int, size: int) -> bytearray:
-        data = _lmc.new_bytes(size)
-        self._expect(file.number, offset, size)
-        self._object.read(file.number, offset, data, file.path or None)
-        return data
 
     def _check_known(self, x: TensorInfo) -> None:
         """Refuses what would be other data than PyTorch's."""
         found = self._find_views().get(x.file_number)
         if isinstance(found, LMCError):
             raise found
-        if x.flags and x.dtype not in ("F16", "BF16", "F32", "F64", "C64", "C128"):
+        if x.flags and not _lmc.resolve(bytearray(), x.dtype, x.flags):
             raise UnsupportedError(f"{self._what(x)} is conjugated or negated by a flag of PyTorch, which is not known of {x.dtype}")
-        if x.size >= 1 << 63:
-            raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them")
 
     def keys(self) -> list[str]:
         """Names of all tensors, in the order of the files."""
@@ -387,23 +319,13 @@ class Reader:
             self._source.expect(at, at + encoded)
 
     def _read_into(self, x: TensorInfo, buffer: Any) -> None:
-        if x.strides is not None:
-            from ._torch_views import gather, width_of
-
-            span = _lmc.new_bytes(x.span)
-            self._read_span(x, span)
-            gather(span, buffer, width_of(x.dtype), x.shape, x.strides)
-        else:
-            self._read_span(x, buffer)
-
-    def _read_span(self, x: TensorInfo, buffer: Any) -> None:
-        """In the order of memory."""
+        span = buffer if x.strides is None else _lmc.new_bytes(x.span)
         self._expect(x.file_number, x.offset, x.span)
-        self._object.read(x.file_number, x.offset, buffer, self._what(x))
+        self._object.read(x.file_number, x.offset, span, self._what(x))
+        if x.strides is not None:
+            _lmc.gather(span, buffer, x.shape, x.strides)
         if x.flags:
-            from ._torch_views import resolve
-
-            resolve(buffer, x.dtype, x.flags)
+            _lmc.resolve(buffer, x.dtype, x.flags)
 
     def _read_range(self, first: TensorInfo, size: int) -> bytearray:
         """From the first byte of a tensor on."""
@@ -468,10 +390,10 @@ class Reader:
             if x.size > max(x.span << 10, 1 << 20):
                 raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
             return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
-        from ._torch_views import repeat, width_of
-
-        n = x.span // width_of(x.dtype)
-        return repeat(self._make(x, (n,), framework, device, lambda buffer: self._read_span(x, buffer)), x.shape, x.strides)
+        flat = TensorInfo((x.name, x.dtype, (x.span * 8 // _arrays.BITS[x.dtype],), x.offset, x.span, b"", 0, "", 0.0), x.file, x.file_number)
+        flat.flags = x.flags
+        elements = self._make(flat, flat.shape, framework, device, lambda buffer: self._read_into(flat, buffer))
+        return _arrays.repeat(elements, x.shape, x.strides)
 
     def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
         framework = framework or self._framework or ("torch" if device is not None else None)

@@ -14,19 +14,22 @@ from . import _arrays, _lmc
 from ._base import BASE_KEY, name_base, safetensors_rows, take_base
 from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
+from ._lmc import printable
 from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
-from ._printable import printable
 from ._reader import Reader
 from ._sources import refuse_url
 from ._threads import check_progress, count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any
 
     from ._policy import Row
+
+    #: name, dtype, shape, first byte, bytes
+    Place = tuple[str, str, tuple[int, ...], int, int]
     from ._types import Level, Progress
 
 PIECE = 8 << 20
@@ -233,26 +236,49 @@ class Writer:
                 described[name] = x
             # as safetensors sorts: wide dtypes first, then by name
             order = sorted(described, key=lambda name: (_arrays.order(described[name].dtype or "U8"), name.encode()))
-            rows = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
-            header = safetensors_header(rows, metadata)
-            tensors, at = [], len(header)
-            number = self._n_files
-            kept: list[tuple[str, Any]] = []
-            if self._policy.has_rules:
-                self._policy.look_at(path, rows)
-            for row in rows:
-                name, kind, shape, size = row
-                quantizer, twin = self._quantizer(path, row, described[name].buffer, number, at, kept)
-                tensors.append((name, kind, shape, at, size, quantizer, twin))
+            sizes = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
+            header = safetensors_header(sizes, metadata)
+            rows, at = [], len(header)
+            for name, kind, shape, size in sizes:
+                rows.append((name, kind, shape, at, size))
                 at += size
-            self._begin(path, at, tensors)
-            self._object.write(header)
-            for name in order:
-                self._object.write(described[name].buffer, f"tensor {name!r}")
+
+            def write(write: Any) -> None:
+                write(header)
+                for name in order:
+                    write(described[name].buffer, f"tensor {name!r}")
+
+            self._add_known(path, at, rows, {name: described[name].buffer for name in order}, write)
+
+    def _add_known(
+        self,
+        path: str,
+        size: int,
+        rows: list[Place],
+        buffers: Mapping[str, Any],
+        write: Callable[[Any], None],
+        between: Iterable[tuple[int, Any]] = (),
+    ) -> None:
+        """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write() is
+        handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""
+        with self._step:
+            number = self._n_files
+            self._written[number] = list(between)
+            kept: list[tuple[str, Any]] = []
+            tensors = []
+            if self._policy.has_rules:
+                self._policy.look_at(path, [(*row[:3], row[4]) for row in rows])
+            for name, kind, shape, at, nbytes in rows:
+                quantizer = twin = None
+                if name in buffers:
+                    quantizer, twin = self._quantizer(path, (name, kind, shape, nbytes), buffers[name], number, at, kept)
+                tensors.append((name, kind, shape, at, nbytes, quantizer, twin))
+            self._begin(path, size, tensors)
+            write(self._object.write)
             self._object.end_file()
             for pair, second in kept:
                 self._policy.seconds[pair] = second
-                self._written.setdefault(number, []).append((second.offset, second.buffer))
+                self._written[number].append((second.offset, second.buffer))
 
     def _quantizer(self, path: str, row: Row, buffer: Any, number: int, at: int, kept: Any) -> tuple[Any, Any]:
         found = self._policy.find(path, row) if self._policy.has_rules else None
@@ -269,7 +295,7 @@ class Writer:
     # -- files --
 
     def add_file(self, source: Any, path: str | None = None, *, dtype: Any = None) -> None:
-        """Adds a file of the disk, or of an object with read(). In a safetensors file its tensors are found.
+        """Adds a file of the disk, or of an object with read(). Tensors of a safetensors file, or of torch.save(), are found.
 
         path: what it is called in the snapshot; its own name if it is None. dtype: of all its bytes (raw arrays).
         """
@@ -293,6 +319,8 @@ class Writer:
                         tensors = [(*row, None, None) for row in safetensors_rows(view, path)]
                     except ValueError:
                         pass  # no safetensors file after all: plain bytes
+                elif bytes(view[:4]) == b"PK\3\4":  # of torch.save(), perhaps
+                    tensors = [(*row, None, None) for row in _lmc.find_tensors(view, len(view), os.path.basename(path))]
         self._add_stream(file, path, found.st_size, tensors, dtype, found)
 
     def _add_stream(

@@ -1,4 +1,5 @@
-"""safetensors.torch for LMC files: `from lmc_codec.torch import save_file, load_file, safe_open`."""
+"""safetensors.torch for LMC files: `from lmc_codec.torch import save_file, load_file, safe_open`. And training states:
+save_checkpoint, load_checkpoint."""
 
 from __future__ import annotations
 
@@ -9,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ._printable import printable
+from ._checkpoint import load_checkpoint, save_checkpoint
+from ._lmc import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
 from ._sources import check_bytes
 
 if TYPE_CHECKING:
     from ._types import Backend, Level, OnError, Progress
 
-__all__ = ["load", "load_file", "load_model", "safe_open", "save", "save_file", "save_model"]
+__all__ = ["load", "load_checkpoint", "load_file", "load_model", "safe_open", "save", "save_checkpoint", "save_file", "save_model"]
 
 
 def _find_shared(tensors: Mapping[str, torch.Tensor]) -> list[set[str]]:

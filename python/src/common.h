@@ -4,6 +4,8 @@
  *     module.c   the module, small functions, tensors without a header
  *     policy.c   Policy: rules of quantisation
  *     reader.c   Reader          writer.c  Writer          quantizer.c  Quantizer
+ *     found.c    tensors in files of others that are to be compressed
+ *     views.c    tensors in files of torch.save()
  *     base.c     Base: arrays in memory that a delta is coded against; what else is a base
  *     source.c   where files are read from: descriptors, memory, Python
  *     memory.c   new memory; Memory: a range of addresses as a buffer; DLPack
@@ -190,6 +192,10 @@ PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_size(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
+PyObject *find_tensors(PyObject *module, PyObject *args);
+PyObject *gather(PyObject *module, PyObject *args);
+PyObject *resolve(PyObject *module, PyObject *args);
+PyObject *printable(PyObject *module, PyObject *object);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;
 

@@ -1,22 +1,7 @@
 /* reader.c - Reader: random access to an LMC file
  * SPDX-License-Identifier: MIT
  */
-#include "common.h"
-
-struct reader_object {
-    PyObject_HEAD lmc_reader *reader; /* NULL: closed */
-    file_source source;
-    lmc_source callbacks;
-    named_base own_base; /* what it is coded against */
-    PyObject *base;      /* that one's object, or NULL */
-    PyObject *where;     /* its name in messages */
-    thread_pool pool;
-    object_lock lock;
-    uint64_t max_index_size;
-    uint64_t serial;      /* higher than those of all readers that were made before */
-    volatile int is_base; /* of other readers or writers: its memory stays until they are gone */
-    int is_closed;
-};
+#include "reader.h"
 
 lmc_reader *reader_of(PyObject *reader)
 {
@@ -164,6 +149,7 @@ static void free_reader(reader_object *r)
 {
     if (!lock_is_lost(&r->lock)) lmc_reader_free(r->reader);
     r->reader = NULL;
+    free_views(r);
     pool_free(&r->pool);
     source_free(&r->source);
 }
@@ -214,7 +200,7 @@ static PyObject *reader_close(PyObject *self, PyObject *unused)
 /* -- what is in it; none of this uses the lock but for being open -- */
 
 /* Holds the lock for what reads the tables; NULL and an exception if it is closed. */
-static lmc_reader *begin_use(reader_object *r)
+lmc_reader *begin_use(reader_object *r)
 {
     if (lock_acquire(&r->lock) < 0) return NULL;
     if (reader_of((PyObject *)r)) return r->reader;
@@ -222,7 +208,7 @@ static lmc_reader *begin_use(reader_object *r)
     PyErr_SetString(PyExc_ValueError, "the file is closed");
     return NULL;
 }
-static PyObject *end_use(reader_object *r, PyObject *result)
+PyObject *end_use(reader_object *r, PyObject *result)
 {
     lock_release(&r->lock);
     return result;
@@ -320,49 +306,6 @@ static PyObject *reader_file_path(PyObject *self, PyObject *args)
     return end_use(r, make_text(file->path));
 }
 
-/* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
- * unless its directory is listed as one. Of files without tensors only names can tell. A .distcp
- * file is a row of such archives. */
-static int may_be_archive(const lmc_file *f)
-{
-    static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
-    const size_t length = strlen(f->path);
-    size_t i;
-    if (f->size < 64) return 0;
-    for (i = 0; i < f->n_tensors; i++) {
-        const lmc_tensor *const t = &f->tensors[i];
-        if (t->size && t->offset + t->size == f->size && strcmp(t->name, "@directory") != 0)
-            return 0;
-    }
-    for (i = 0; i < 4 && f->n_tensors == 0 && length; i++) {
-        const size_t n = strlen(endings[i]);
-        if (length >= n && strcmp(f->path + length - n, endings[i]) == 0) return 1;
-    }
-    return f->n_tensors || length == 0;
-}
-
-/* -> numbers of the files that may be archives of torch.save() */
-static PyObject *reader_archives(PyObject *self, PyObject *unused)
-{
-    reader_object *const r = (reader_object *)self;
-    lmc_reader *const reader = begin_use(r);
-    PyObject *const list = reader ? PyList_New(0) : NULL;
-    const lmc_file *file;
-    size_t i;
-    (void)unused;
-    if (!reader) return NULL;
-    for (i = 0; list && (file = lmc_reader_get_file(reader, i)) != NULL; i++) {
-        PyObject *const number = may_be_archive(file) ? PyLong_FromSize_t(i) : NULL;
-        const int failed = number ? PyList_Append(list, number) : PyErr_Occurred() != NULL;
-        Py_XDECREF(number);
-        if (failed) {
-            Py_DECREF(list);
-            return end_use(r, NULL);
-        }
-    }
-    return end_use(r, list);
-}
-
 static PyObject *find_tensor(reader_object *r, PyObject *name, const char *name_bytes,
                              const char *path)
 {
@@ -437,7 +380,7 @@ static PyObject *reader_encoded_size(PyObject *self, PyObject *args)
 /* -- reading -- */
 
 /* A call that reads from the file; NULL and an exception if that is closed. */
-static lmc_reader *begin_reading(reader_object *r, call *c)
+lmc_reader *begin_reading(reader_object *r, call *c)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)r));
     if (lock_chain(state, (PyObject *)r, c) < 0) return NULL;
@@ -450,13 +393,48 @@ static lmc_reader *begin_reading(reader_object *r, call *c)
     return NULL;
 }
 
-/* None, or NULL and an exception. */
-static PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObject *what)
+/* With the fingerprint of the base, and what it was called when the delta was made, if that is
+ * said.
+ */
+static PyObject *raise_missing_base(reader_object *r, PyObject *what)
+{
+    static const char digits[] = "0123456789abcdef";
+    module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    PyObject *metadata, *hint, *text = NULL, *shown = NULL;
+    char fingerprint[17] = "";
+    lmc_snapshot_info info;
+    PyErr_Clear();
+    if (lmc_reader_get_info(r->reader, &info) == LMC_OK)
+        for (unsigned i = 0; i < 8; i++) {
+            fingerprint[2 * i] = digits[info.base_fingerprint[i] >> 4];
+            fingerprint[2 * i + 1] = digits[info.base_fingerprint[i] & 15];
+        }
+    metadata = PyObject_CallMethod((PyObject *)r, "metadata", NULL);
+    hint = metadata ? PyDict_GetItemString(metadata, "lmc.base") : NULL;
+    if (hint) shown = make_printable(PyBytes_AsString(hint));
+    if (shown)
+        text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s... (once called "
+                                    "%S), is needed: give base=",
+                                    fingerprint, shown);
+    else if (metadata && !hint)
+        text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s..., is needed: "
+                                    "give base=",
+                                    fingerprint);
+    if (text) (void)raise_explained(state, LMC_ERR_BASE_MISSING, text, r->where, what);
+    Py_XDECREF(metadata);
+    Py_XDECREF(shown);
+    Py_XDECREF(text);
+    return NULL;
+}
+
+PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObject *what)
 {
     module_state *const state = state_of(Py_TYPE((PyObject *)r));
+    const int is_missing = status == LMC_ERR_BASE_MISSING && !c->base;
     PyObject *const result = call_end(c, state, status, r->where, what);
     unlock_chain(state, (PyObject *)r);
-    return result;
+    return is_missing && !c->type && reader_of((PyObject *)r) ? raise_missing_base(r, what)
+                                                              : result;
 }
 
 /* -> (first byte in the LMC file, bytes) of the blocks that hold a range */
@@ -557,8 +535,8 @@ static const lmc_tensor *find_whole(lmc_reader *reader, size_t number, uint64_t 
 }
 
 /* All of a tensor by its name: then the library compares its fingerprint. */
-static enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
-                                 size_t size)
+enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
+                          size_t size)
 {
     const lmc_tensor *const t = find_whole(reader, number, offset, size);
     return t ? lmc_reader_read_tensor(reader, number, t, 0, dst, size)
@@ -598,52 +576,14 @@ static enum lmc_status read_box(lmc_reader *reader, size_t number, const box *b,
     return status;
 }
 
-/* With the fingerprint of the base, and what it was called when the delta was made, if that is
- * said.
- */
-static PyObject *raise_missing_base(reader_object *r, PyObject *what)
-{
-    static const char digits[] = "0123456789abcdef";
-    module_state *const state = state_of(Py_TYPE((PyObject *)r));
-    PyObject *metadata, *hint, *text = NULL, *shown = NULL;
-    char fingerprint[17] = "";
-    lmc_snapshot_info info;
-    PyErr_Clear();
-    if (lmc_reader_get_info(r->reader, &info) == LMC_OK)
-        for (unsigned i = 0; i < 8; i++) {
-            fingerprint[2 * i] = digits[info.base_fingerprint[i] >> 4];
-            fingerprint[2 * i + 1] = digits[info.base_fingerprint[i] & 15];
-        }
-    metadata = PyObject_CallMethod((PyObject *)r, "metadata", NULL);
-    hint = metadata ? PyDict_GetItemString(metadata, "lmc.base") : NULL;
-    if (hint) shown = make_printable(PyBytes_AsString(hint));
-    if (shown)
-        text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s... (once called "
-                                    "%S), is needed: give base=",
-                                    fingerprint, shown);
-    else if (metadata && !hint)
-        text = PyUnicode_FromFormat("this is a delta: its base, the snapshot %s..., is needed: "
-                                    "give base=",
-                                    fingerprint);
-    if (text) (void)raise_explained(state, LMC_ERR_BASE_MISSING, text, r->where, what);
-    Py_XDECREF(metadata);
-    Py_XDECREF(shown);
-    Py_XDECREF(text);
-    return NULL;
-}
-
 static PyObject *read_locked(reader_object *r, Py_ssize_t number, const box *b, void *dst,
                              PyObject *what)
 {
     enum lmc_status status;
-    PyObject *result;
     call c;
     if (!begin_reading(r, &c)) return NULL;
     status = number < 0 ? LMC_ERR_ARGUMENT : read_box(r->reader, (size_t)number, b, (uint8_t *)dst);
-    result = end_reading(r, &c, status, what);
-    if (status == LMC_ERR_BASE_MISSING && !c.type && !c.base && reader_of((PyObject *)r))
-        return raise_missing_base(r, what);
-    return result;
+    return end_reading(r, &c, status, what);
 }
 
 /* (file number, offset, out, what): out.nbytes bytes of a file. */
@@ -817,6 +757,7 @@ static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL
                                        {"info", reader_info, METH_NOARGS, NULL},
                                        {"file", reader_file, METH_VARARGS, NULL},
                                        {"archives", reader_archives, METH_NOARGS, NULL},
+                                       {"views", reader_views, METH_VARARGS, NULL},
                                        {"find", reader_find, METH_VARARGS, NULL},
                                        {"metadata", reader_metadata, METH_NOARGS, NULL},
                                        {"encoded_size", reader_encoded_size, METH_VARARGS, NULL},

@@ -1,4 +1,4 @@
-"""docs/python.md and docs/dcp.md, word for word: their Python blocks, in their order, in one program each. An example."""
+"""README.md, docs/python.md and docs/dcp.md, word for word: their Python blocks, in their order, in one program each. An example."""
 
 import os
 import re
@@ -7,9 +7,20 @@ import sys
 from pathlib import Path
 
 
+def blocks_of(page):
+    return re.findall(r"^```python\n(.*?)^```$", (Path(__file__).parents[2] / page).read_text(), re.DOTALL | re.MULTILINE)
+
+
+def test_the_readme(tmp_path):
+    (block,) = blocks_of("README.md")
+    (tmp_path / "page.py").write_text(block + "assert (rows == (array * 1.001)[100:200]).all()\n")
+    said = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    assert (tmp_path / "step-2.lmc").stat().st_size < (tmp_path / "step-1.lmc").stat().st_size < 0.85 * 4 * 1000 * 256
+
+
 def test_the_page(tmp_path):
-    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    blocks = blocks_of("docs/python.md")
     assert len(blocks) >= 7
     (tmp_path / "page.py").write_text("\n".join(blocks))
     said = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, capture_output=True, text=True)
@@ -21,8 +32,7 @@ def test_the_page(tmp_path):
 
 def test_the_page_of_dcp(tmp_path):
     """The blocks that begin with "# run"; the others need what is not installed, and must compile."""
-    page = (Path(__file__).parents[2] / "docs" / "dcp.md").read_text()
-    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    blocks = blocks_of("docs/dcp.md")
     run = [block for block in blocks if block.startswith("# run\n")]
     assert len(run) == 5 and len(blocks) == 7
     for block in blocks:

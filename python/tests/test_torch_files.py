@@ -1,7 +1,9 @@
 """Files of torch.save(): tensors are what torch.load gives, whatever their bytes' order and whoever shares them."""
 
+import importlib.util
 import io
 import json
+import pathlib
 import pickle
 import struct
 import subprocess
@@ -9,7 +11,6 @@ import sys
 import zipfile
 import zlib
 from collections import OrderedDict
-from types import SimpleNamespace
 
 import fsspec
 import lmc_codec
@@ -95,6 +96,45 @@ def test_views(tmp_path, way):
         assert all(torch.equal(found[name], t) for name, t in flatten(made).items())
         with lmc_codec.open(tmp_path / "next.pt.lmc") as r, pytest.raises(lmc_codec.MissingBaseError):
             r.get("t")  # whether it is transposed stands in the base
+
+
+def cases():
+    path = pathlib.Path(__file__).parents[2] / "tests/torch_files.py"
+    if not path.exists():  # it is of the clone
+        return []
+    spec = importlib.util.spec_from_file_location("torch_files", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.cases()
+
+
+@pytest.mark.parametrize("way", ["command", "writer"])
+@pytest.mark.parametrize("files,tensors", [pytest.param(*x[1:], id=x[0]) for x in cases()])
+def test_what_the_command_finds(tmp_path, files, tensors, way):
+    """tests/test_checkpoints.py runs the same list."""
+    if way == "command":
+        for path, data in files.items():
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).write_bytes(data)
+        name = min(files).split("/")[0]
+        run_command(name, cwd=tmp_path)
+        path = tmp_path / f"{name}.lmc"
+    else:
+        path = tmp_path / "x.lmc"
+        with lmc_codec.Writer(path) as w:
+            for name, data in files.items():
+                w.add_bytes(name, data)
+    with lmc_codec.open(path) as r:
+        if way == "writer" and "x.pt" not in files:
+            assert not r.keys()  # of .distcp files what is listed counts
+            return
+        for name, expected in tensors.items():
+            if expected is None:
+                with pytest.raises(lmc_codec.AmbiguousError):
+                    r.get(name)
+                continue
+            x = r.info(name)
+            assert (x.dtype, x.shape, r.get(name, framework="bytes")) == expected, name
 
 
 def test_names(tmp_path):
@@ -211,18 +251,6 @@ def test_odd_tensors(tmp_path):
             r.get("windows", framework="numpy")[0, 0] = 7  # which would change others
 
 
-def test_views_of_more_than_memory_has(tmp_path, monkeypatch):
-    """Numbers of a pickle make no sense, or no array of a framework: refused before anything is allocated."""
-    import lmc_codec._torch_views as views
-
-    path = save(tmp_path, {"x": torch.ones(1).expand(4, 5)})
-    monkeypatch.setattr(views, "_make_view", lambda name, arguments: (views.View(name, "F32", (1 << 40, 1 << 40), (0, 0)), "0", 0))
-    with lmc_codec.open(path) as r:
-        for framework in ("torch", "numpy", "bytes"):
-            with pytest.raises(lmc_codec.LimitError, match="'x' has 4835703278458516698824704 bytes"):
-                r.get("x", framework=framework)
-
-
 def test_names_that_meet(tmp_path):
     g = torch.Generator().manual_seed(6)
     x, y, z = (torch.randn(3, 4, generator=g) for _ in range(3))
@@ -264,13 +292,25 @@ def test_what_cannot_be_given_is_left_out(tmp_path):
         load_file(path, on_error="skip")
 
 
-def test_without_numpy_and_by_rows():
-    from lmc_codec._torch_views import _gather
-
-    a = np.arange(60, dtype=np.int32).reshape(3, 4, 5)
-    out = bytearray(a.nbytes)
-    _gather(memoryview(a.tobytes()), memoryview(out), 4, (5, 3, 4), (1, 20, 5))
-    assert out == a.transpose(2, 0, 1).tobytes()
+def test_gather():
+    gather = lmc_codec._lmc.gather
+    for dtype in ("u1", "u2", "u4", "u8", "V3", "V16"):
+        a = np.frombuffer(bytes(i % 251 for i in range(60 * np.dtype(dtype).itemsize)), dtype).reshape(3, 4, 5)
+        out = bytearray(a.nbytes)
+        gather(a.tobytes(), out, (5, 3, 4), (1, 20, 5))
+        assert out == a.transpose(2, 0, 1).tobytes()
+    out = bytearray(24)
+    gather(b"ab", out, (4, 2, 3), (0, 1, 0))
+    assert out == b"aaabbb" * 4
+    gather(b"abcdefgh", out := bytearray(8), (), ())
+    assert out == b"abcdefgh"
+    gather(b"", bytearray(), (0, 7), (1, 1))
+    for span, out, shape, strides in (
+        (b"abc", 4, (4,), (1,)), (b"abc", 4, (2, 2), (1, 2)), (b"abc", 3, (4,), (0,)), (b"abc", 5, (2,), (1,)), (b"", 1, (1,), (1,)),
+        (b"abc", 4, (2, 2), (1,)), (b"abc", 2, (2,), (1 << 63,)), (b"abc", 2, (1 << 62, 1 << 62), (0, 0)), (b"abc", 0, (1,), (1,)),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="in the span"):
+            gather(span, bytearray(out), shape, strides)
 
 
 def patch(data, change):
@@ -291,6 +331,7 @@ HOSTILE = {
     "loop": lambda p: b"\x80\x02ctorch._utils\n_rebuild_parameter\n]q\x00R\x94h\x00h\x00a0.",
     "self": lambda p: b"\x80\x02]q\x00ctorch._utils\n_rebuild_parameter\nh\x00Rq\x01h\x00h\x01a0\x85h\x01\x86.",
     "huge": lambda p: p.replace(b"K(K(\x86", b"J\xff\xff\xff\x7fK(\x86"),
+    "repeated": lambda p: p.replace(b"K(K(\x86", b"\x8a\x08" + b"\xff" * 7 + b"\x7fK(\x86").replace(b"K\x01K(\x86", b"K\0K\0\x86"),
     "number": lambda p: pickle.dumps(7, 2),
 }
 
@@ -311,19 +352,31 @@ def test_hostile_pickles(tmp_path, monkeypatch, kind):
     assert not (tmp_path / "hurt").exists()
 
 
-def test_what_is_not_understood_is_refused(tmp_path, monkeypatch):
-    """The index lists its tensors, but not whether they are transposed."""
-    torch.save({"t": torch.arange(1600.0).view(40, 40).t()}, tmp_path / "v.pt")
-    run_command("v.pt", cwd=tmp_path)
-    import lmc_codec._torch_views as views
+def list_anyway(path, files):
+    """A snapshot that lists tensors of files whatever these say. files: data and (name, shape, offset, size) by path."""
+    writer = lmc_codec._lmc.Writer(None, 1 << 28)
+    for name, (data, tensors) in files.items():
+        writer.begin_file(name, len(data), [(n, "F32", shape, offset, size, None, None) for n, shape, offset, size in tensors])
+        writer.write(data)
+        writer.end_file()
+    path.write_bytes(writer.finish()[0])
+    return path
 
-    monkeypatch.setattr(views, "MAX_PICKLE", 10)
-    with lmc_codec.open(tmp_path / "v.pt.lmc") as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
-        r.get("t")
-    monkeypatch.undo()
+
+def test_what_is_not_understood_is_refused(tmp_path):
+    """The index lists its tensors, but not whether they are transposed."""
+    t = torch.arange(1600.0).view(40, 40)
+    torch.save({"t": t.t()}, tmp_path / "v.pt")
+    run_command("v.pt", cwd=tmp_path)
     with lmc_codec.open(tmp_path / "v.pt.lmc") as r:
         x = r.info("t")
         assert x.strides == (1, 40) and x.span == 6400
+    data = (tmp_path / "v.pt").read_bytes()
+    for change, name, why in ((HOSTILE["cut"], "t", "it ends early"), (HOSTILE["number"], "t", "tell of tensor 't'"), (lambda p: p, "u", "tell of tensor 'u'")):
+        changed = patch(data, change)
+        path = list_anyway(tmp_path / "x.lmc", {"v.pt": (changed, [(name, (40, 40), changed.index(t.numpy().tobytes()), 6400)])})
+        with lmc_codec.open(path) as r, pytest.raises(lmc_codec.UnsupportedError, match=f"^v.pt: .*not understood.*{why}"):
+            r.get(name)
 
 
 def make_checkpoint():
@@ -361,7 +414,7 @@ def test_distcp(tmp_path, way):
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_distcp_that_is_not_understood(tmp_path, monkeypatch):
+def test_distcp_that_is_not_understood(tmp_path):
     """Nothing is given that may be transposed: not in a delta without its base, nor if .metadata is another checkpoint's."""
     state = make_checkpoint()
     for step in ("one", "two"):
@@ -373,32 +426,47 @@ def test_distcp_that_is_not_understood(tmp_path, monkeypatch):
     run_command("one", cwd=tmp_path)
     with lmc_codec.open(tmp_path / "two.lmc", base=tmp_path / "one.lmc") as r:
         assert torch.equal(r.get("square", framework="torch"), state["square"])
-    import lmc_codec._dcp_views as views
-
-    monkeypatch.setattr(views, "parse_metadata", lambda data, weight: {"__0_0.distcp": [views.Item("square", 64, 9000, (0, 0), (40, 40))]})
-    with lmc_codec.open(tmp_path / "one.lmc") as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
+    meta = torch.distributed.checkpoint.metadata
+    place = torch.distributed.checkpoint.filesystem._StorageInfo("__0_0.distcp", 64, 9000)
+    other = meta.Metadata({}, storage_data={meta.MetadataIndex("square"): place})
+    with lmc_codec.open(with_metadata(tmp_path, pickle.dumps(other))) as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
         r.get("square")
+
+
+def with_metadata(tmp_path, metadata):
+    """The checkpoint one.lmc, with another .metadata."""
+    with lmc_codec.open(tmp_path / "one.lmc") as r, lmc_codec.Writer(tmp_path / "other.lmc") as w:
+        for x in r.files:
+            if x.path != ".metadata":
+                w.copy_from(r, x.path)
+        w.add_bytes(".metadata", metadata)
+    return tmp_path / "other.lmc"
 
 
 HOSTILE_METADATA = {
     **HOSTILE,
-    "huge": lambda p: p.replace(b"K\x03", b"\x8a\x09" + b"\0" * 8 + b"\1"),
     "member": lambda p: p.replace(b"storage_data", b"storage-data"),
     "nothing": lambda p: b"",
 }
+del HOSTILE_METADATA["repeated"]
 
 
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("change", HOSTILE_METADATA.values(), ids=HOSTILE_METADATA)
-def test_hostile_metadata(change):
-    from lmc_codec._dcp_views import parse_metadata
-
-    meta = torch.distributed.checkpoint.metadata
-    index, place = meta.MetadataIndex("a"), torch.distributed.checkpoint.filesystem._StorageInfo("f", 3, 40)
-    data = pickle.dumps(meta.Metadata({}, storage_data={index: place}))
-    assert [(x.name, x.offset, x.size) for x in parse_metadata(data)["f"]] == [("a", 3, 40)]
-    assert change(data) != data
-    with pytest.raises(ValueError):
-        parse_metadata(change(data))
+def test_hostile_metadata(tmp_path, change):
+    """Without it items are known by what the index lists: it gives the right tensors, or none."""
+    state = make_checkpoint()
+    torch.distributed.checkpoint.save(state, checkpoint_id=tmp_path / "one")
+    run_command("one", cwd=tmp_path)
+    metadata = (tmp_path / "one/.metadata").read_bytes()
+    assert change(metadata) != metadata
+    with lmc_codec.open(with_metadata(tmp_path, change(metadata))) as r:
+        try:
+            found = {name.partition("[")[0]: name for name in r}  # after the dimensions in memory, as above
+            for name, t in flatten(state).items():
+                assert torch.equal(r.get(found[name], framework="torch"), t)
+        except lmc_codec.UnsupportedError:
+            assert change is HOSTILE["huge"]
 
 
 def test_without_crc32(tmp_path):
@@ -413,17 +481,16 @@ def test_without_crc32(tmp_path):
     check(tmp_path / "v.pt.lmc", {"t": torch.arange(12.0).view(3, 4).t()})
 
 
-def test_broken_archives():
-    """Whatever zipfile would make of them, it is a ValueError. (An error of the LMC file itself goes through.)"""
-    from lmc_codec._torch_views import find_views
-
-    target = io.BytesIO()
-    torch.save({"t": torch.zeros(4, 5).t()}, target)
-    whole = target.getvalue()
+def test_broken_archives(tmp_path):
+    """They have no tensors, and those that are listed nevertheless are not given."""
+    t = torch.arange(20.0).view(4, 5)
+    torch.save({"t": t.t()}, tmp_path / "v.pt")
+    whole = (tmp_path / "v.pt").read_bytes()
+    listed = [("t", (4, 5), whole.index(t.numpy().tobytes()), 80)]
     entry = whole.index(b"PK\1\2")  # of data.pkl, the first
     end = whole.rindex(b"PK\6\6")
-    rows = {}
-    assert [x.name for x in find_views(lambda at, n: whole[at : at + n], len(whole), rows)] == ["t"]
+    with lmc_codec.open(list_anyway(tmp_path / "x.lmc", {"v.pt": (whole, listed)})) as r:
+        assert torch.equal(r.get("t", framework="torch"), t.t())
     for at, value in (
         (entry + 10, 8),  # compressed
         (entry + 10, 99),
@@ -431,14 +498,14 @@ def test_broken_archives():
         (end + 55, 255),  # places before the beginning
     ):
         data = whole[:at] + bytes([value]) + whole[at + 1 :]
-        with pytest.raises(ValueError):
-            find_views(lambda at, n: data[at : at + n], len(data), rows)
+        with lmc_codec.open(list_anyway(tmp_path / "x.lmc", {"v.pt": (data, [])})) as r:
+            assert r.keys() == [] and r.read("v.pt") == data
+        with lmc_codec.open(list_anyway(tmp_path / "x.lmc", {"v.pt": (data, listed)})) as r, pytest.raises(lmc_codec.UnsupportedError):
+            r.get("t")
 
 
-def test_directories_that_overlap():
+def test_directories_that_overlap(tmp_path):
     """Each covers all that is below it, so that to read them all would take the square of the file's size."""
-    from lmc_codec._dcp_views import _read_from_end
-
     name, content = b"x/data.pkl", pickle.dumps({}, 2)
     fields = struct.pack("<HHHHHIIIHH", 20, 0, 0, 0, 0, zlib.crc32(content), len(content), len(content), len(name), 0)
     member = b"PK\3\4" + fields + name + content
@@ -449,62 +516,49 @@ def test_directories_that_overlap():
     for i in range(n):
         data += member
         data += b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(data), (n - 1 - i) * step, 0)
-    n_read = []
-
-    def read(offset, size):
-        n_read.append(size)
-        return data[offset : offset + size]
-
-    with pytest.raises(ValueError):
-        list(_read_from_end(read, len(data)))
-    assert sum(n_read) < 3 * len(data) + (1 << 17)
+    path = list_anyway(tmp_path / "x.lmc", {"x.distcp": (data, [("t", (2,), 100, 8)])})
+    with lmc_codec.open(path) as r, pytest.raises(lmc_codec.UnsupportedError, match="not understood"):
+        r.get("t")
 
 
-def test_names_that_parts_repeat(monkeypatch, tmp_path):
+def test_names_that_parts_repeat(tmp_path):
     """Memory is in proportion to the file, not to its parts times the length of a name."""
-    from lmc_codec._dcp_views import Item, find_item_views, parse_metadata
-
     meta = torch.distributed.checkpoint.metadata
-    place = torch.distributed.checkpoint.filesystem._StorageInfo("f", 3, 40)
-    with pytest.raises(ValueError, match="name that is too long"):
-        parse_metadata(pickle.dumps(meta.Metadata({}, storage_data={meta.MetadataIndex("a" * 70_000): place})))
     target = io.BytesIO()
     torch.save(torch.zeros(2, 3).t(), target)
     part = target.getvalue()
-    n, size = 1500, len(part)
-    items = [Item("w" * 60_000, i * size, size, (3 * i, 0), (3 * n, 2)) for i in range(n)]
-    tensors = [SimpleNamespace(name=str(i), dtype="F32", shape=(6,), offset=i * size + 64, size=24) for i in range(n)]
-    data = part * n
-    with pytest.raises(ValueError, match="names too long"):
-        find_item_views(lambda at, size: data[at : at + size], len(data), tensors, items)
-    assert len(find_item_views(lambda at, size: data[at : at + size], size * 9, tensors[:9], items[:9])[0]) == 9
-    directory = tmp_path / "ab"  # and of all files of a snapshot
+    size, at = len(part), part.index(bytes(24))
+    for name, n, why in (("a" * 70_000, 1, "very long name"), ("w" * 60_000, 1500, "too much"), ("w" * 60_000, 9, None)):
+        storage = {
+            meta.MetadataIndex(name, torch.Size([3 * i, 0])): torch.distributed.checkpoint.filesystem._StorageInfo("x.distcp", i * size, size)
+            for i in range(n)
+        }
+        properties = meta.TensorProperties(dtype=torch.float32)
+        tensors = {name: meta.TensorStorageMetadata(properties, torch.Size([3 * n, 2]), [])}
+        names = [f"{name}[{3 * i}:{3 * i + 2},0:3]" if why is None else str(i) for i in range(n)]
+        listed = [(names[i], (2, 3), i * size + at, 24) for i in range(n)]
+        metadata = pickle.dumps(meta.Metadata(tensors, storage_data=storage))
+        with lmc_codec.open(list_anyway(tmp_path / "x.lmc", {"x.distcp": (part * n, listed), ".metadata": (metadata, [])})) as r:
+            if why is None:
+                assert len(r) == 9 and r.info(f"{name}[24:27]").strides == (1, 3)
+            else:
+                with pytest.raises(lmc_codec.UnsupportedError, match=why):
+                    r.get("0")
+
+
+def test_names_of_several_files(tmp_path):
+    """What all files of a snapshot say is bounded, too."""
+    directory = tmp_path / "abc"
     directory.mkdir()
-    for name in "ab":
-        torch.save({name: torch.zeros(40, 40).t()}, directory / f"{name}.pt")
-    run_command("ab", cwd=tmp_path)
-    check(tmp_path / "ab.lmc", {"a": torch.zeros(40, 40), "b": torch.zeros(40, 40)})
-    import lmc_codec._torch_views as views
-
-    monkeypatch.setattr(views, "MAX_NAMES", 150)
-    with lmc_codec.open(tmp_path / "ab.lmc") as r:
-        assert r.get("a").shape == (40, 40)
-        with pytest.raises(lmc_codec.UnsupportedError, match="b.pt: .*with those of other files"):
-            r.get("b")
-
-
-def test_parts_of_names():
-    from lmc_codec._dcp_views import Item
-    from lmc_codec._torch_views import View
-
-    view = View("", "F32", (256, 8, 8), (64, 8, 1), False)
-    for position, extents, name in (
-        ((0, 0, 0), (256, 8, 8), "w"),
-        ((256, 0, 0), (512, 8, 8), "w[256:512]"),
-        ((0, 8, 0), (256, 16, 8), "w[0:256,8:16]"),
-        ((), (), "w"),
-    ):
-        assert Item("w", 0, 0, position, extents).name_view(view) == name
+    x = torch.arange(3300.0)
+    for name in "abc":
+        torch.save({name * 4000: list(x.view(-1, 1))}, directory / f"{name}.pt")
+    run_command("abc", cwd=tmp_path)
+    with lmc_codec.open(tmp_path / "abc.lmc") as r:
+        assert r.get("a" * 4000 + ".7").tolist() == [7]
+        found = [r._find_views()[x.number] for x in r.files]
+    assert [isinstance(x, lmc_codec.UnsupportedError) or len(x) for x in found][:2] == [3300, 3300], found
+    assert not found[2] or "with those of other files" in str(found[2])
 
 
 @pytest.mark.filterwarnings("ignore")

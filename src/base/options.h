@@ -8,9 +8,7 @@
  *     given, newer     | struct_size | members of 1.0 | of 1.1 | of 1.2 |
  *                                                                zero, or it wants what is not here
  *
- * given NULL: the defaults. Options are flat, and small; a larger size is no size, but memory that
- * nobody has set. Nor is one that is no multiple of a size_t, as options of all versions are: it
- * would cut a pointer in half. */
+ * given NULL: the defaults. Sizes are multiples of a size_t: another one would cut a pointer. */
 #define LMC__MAX_OPTIONS_SIZE 4096u
 
 static enum lmc_status lmc__take_options(void *options, size_t size, const void *given)

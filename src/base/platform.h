@@ -28,9 +28,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
     ((void)(user), (void)(old_size), lmc__realloc(ptr, new_size))
 #endif
 
-/*
- * The parts of a developer's build (make dev): the kernels are compiled apart from the rest, since
- * they take three quarters of the time. LMC__PART says what an object has; in lmc.h it is 0,
+/* The parts of a developer's build (make dev): the kernels are compiled apart from the rest. 0:
  * all. */
 #define LMC__PART_KERNELS 1 /* scalar, NEON, SIMDe */
 #define LMC__PART_AVX2 2
@@ -46,9 +44,9 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__TABLE static const
 #endif
 
-/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: rarely called, so small
- * code is better than fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of
- * constant length: gcc unrolls late, and keeps arrays of vectors in memory unless told. */
+/* LMC__INLINE: always, since constants must reach the bodies. LMC__COLD: small code is better than
+ * fast one. LMC__PREFETCH: to the second cache. LMC__UNROLL, before a loop of constant length: gcc
+ * unrolls late, and keeps arrays of vectors in memory unless told. */
 #if defined(__GNUC__)
 #define LMC__UNLIKELY(x) __builtin_expect(!!(x), 0)
 #define LMC__PREFETCH(p) __builtin_prefetch(p, 0, 2)
@@ -71,21 +69,17 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__UNROLL
 #endif
 
-/* 0 if not known: what is done byte by byte then is right everywhere. MSVC tells of machines only,
- * and all that it compiles for are little-endian. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
-#define LMC__LITTLE_ENDIAN 1
-#elif defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64)
+/* 0 if not known: what is done byte by byte then is right everywhere. */
+#if defined(_M_X64) || defined(_M_IX86) || defined(_M_ARM64) ||                                    \
+    (defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__)
 #define LMC__LITTLE_ENDIAN 1
 #else
 #define LMC__LITTLE_ENDIAN 0
 #endif
 
-/*
- * The tiers that this build has: native intrinsics in functions with target attributes, chosen at
- * run time (kernels/dispatch.h). No build flags are needed. A helper that takes vectors needs the
- * attribute of its callers; one with fewer features may be inlined into one with more.
- */
+/* The tiers that this build has: native intrinsics in functions with target attributes, chosen at
+ * run time (kernels/dispatch.h). A helper that takes vectors needs the attribute of its callers;
+ * one with fewer features may be inlined into one with more. */
 
 /* LMC__X86: AVX2 and AVX-512. */
 #if !defined(LMC_NO_SIMD) && defined(__GNUC__) && defined(__x86_64__)
@@ -118,18 +112,14 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__X86 0
 #endif
 
-/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines, where SIMDe
- * turns it into their vectors. Never on x86 or Arm64: in functions with target attributes it
- * silently emulates, many times slower than the portable code. LMC__SIMDE may be set from outside,
- * by tests only. */
+/* LMC__SIMDE, if the user defines LMC_SIMDE: the AVX2 text again, for other machines. Never on x86
+ * or Arm64: in functions with target attributes SIMDe silently emulates. Tests may set it. */
 #if defined(LMC_NO_SIMD) || !defined(LMC_SIMDE) || !defined(__GNUC__) || defined(__x86_64__) ||    \
     defined(__i386__) || defined(__aarch64__)
 #undef LMC__SIMDE
 #define LMC__SIMDE 0
 #elif !defined(LMC__SIMDE)
-/* Where it wins over the portable code. Not on s390x, whose shuffle SIMDe lacks and whose byte
- * order reverses what the text reads as wider elements; not on riscv64, for which SIMDe 0.7 has
- * nothing: on both, partition and merge take two to six times the instructions. */
+/* Where it wins over the portable code: not on s390x and riscv64. */
 #if LMC__LITTLE_ENDIAN && (defined(__VSX__) || defined(__wasm_simd128__) || defined(__ARM_NEON))
 #define LMC__SIMDE 1
 #else
@@ -174,8 +164,7 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: every rule of the spec that can be broken is a line
- * with LMC__CHECK. It returns the status if the condition does not hold. */
+/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \

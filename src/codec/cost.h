@@ -3,21 +3,17 @@
 #include "base/wire_block.h"
 #include "codec/workspace.h"
 
-/* What the encoder's choices cost: bits, and time. There are many ways to code a list, and all of
- * them are right; the encoder takes the one with the least
+/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
+ * the least
  *
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve: no choice saves a bit for more time than another one
- * would have taken for it. bench/levels.py draws the curve.
+ * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
+ * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
+ * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
  *
- * Times are a table, not measured: bytes must not depend on the machine. They are cycles of a Zen 4
- * core with AVX2, where most of the time is spent by the kernels that this table is of. Other tiers
- * and cores are faster or slower by a factor that is much the same for all steps, and a factor only
- * shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of the time stamp counter (2.6 GHz there, at a clock of 3.7 GHz). */
+ * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
 LMC__INLINE int lmc__is_level(enum lmc_level level)
 {
@@ -34,8 +30,7 @@ static const uint16_t lmc__merge_time[3] = {512, 400, 118};
 static const uint16_t lmc__flat_time[LMC__MAX_FLAT + 1] = {0, 0, 280, 330, 390, 460, 540};
 
 /* Nesting a byte of a mask, by level of its frozen tree: what the table of merges says of the tree
- * at the density that it is for, twice. For lists are short here, most nodes have few elements, and
- * so measured times are twice to three times those of long lists. */
+ * at the density that it is for, twice, for lists are short here. */
 static const uint16_t lmc__frozen_time[LMC__FROZEN_LEVELS] = {3500, 3600, 4700, 3900, 3500,
                                                               2900, 2100, 1900, 1600, 1400};
 
@@ -46,10 +41,8 @@ static const uint8_t lmc__frozen_nodes[LMC__FROZEN_LEVELS] = {9,  13, 55, 55, 47
 #define LMC__NODE_TIME (100u * LMC__CYCLE)
 #define LMC__NEST_TIME (1500u * LMC__CYCLE)
 
-/* What a level is: see enum lmc_level.
- *
- * A delta is a fraction of its block, so a bit of it is worth more: the same time buys the same
- * share of the size. Classes have their own costs (see plan_delta.h). */
+/* What a level is: see enum lmc_level. A delta is a fraction of its block, so a bit of it is worth
+ * more. Classes have their own costs (plan_delta.h). */
 typedef struct lmc__effort {
     uint32_t direct_worth, delta_worth; /* of a bit, as time */
     unsigned sample;                    /* quarters of it that are looked at, at most; 0: all

@@ -2,22 +2,13 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 
-/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks keep
- * the width only, so this table serves encoders, and whoever computes sizes from shapes.
- *
- * A new dtype needs a number and a count (enum lmc_dtype and LMC_DTYPE_COUNT in api.h; numbers
- * never change), and a row here at that number. The table of spec 4.1 is closed: files have the new
- * one as a string (LMC__LAST_DTYPE_CODE), so it is no change of the format. Nothing in a block
- * depends on it.
- *
- * Beside this: what is known of a dtype's values, such as that it has a sign, is in cli/ (grep for
- * a dtype that is alike); tests/test_block.c has the names once more. CONTRIBUTING.md has the
- * steps.
+/* What the codec knows of a dtype. Files keep a dtype as the string of its source, and blocks the
+ * width only, so this table serves encoders, and whoever computes sizes from shapes.
+ * CONTRIBUTING.md says how to add one; numbers never change.
  *
  * Two orders of elements (spec 5.1): of residuals against a prediction; and by themselves. Floats
- * are of sign and magnitude; by themselves they are rotated by it, so that the exponent is all of
- * the top plane and the sign is one of the noisy bits. Signed integers are small in either
- * direction. Where elements have one byte, or no sign, an order of their own would do nothing. */
+ * are rotated by their sign, so that the exponent is all of the top plane. Where elements have one
+ * byte, or no sign, an order of their own would do nothing. */
 static const struct {
     const char *name;   /* as in safetensors */
     uint8_t bits;       /* of a logical element */

@@ -12,21 +12,13 @@
 
 /* The payload of a block with a prediction (spec 5.2): put_delta.h backwards.
  *
- *     prediction -> keys -> elements of each class
- *     payload    -> lists of each class and plane, as long as that
- *     prediction, lists -> residual by residual -> elements, CRC
- *
- * The prediction is read twice. First by the kernel count_classes: how many elements each class has
- * says how long its lists are. Then by the kernel ungroup, which takes each element's residual from
- * the list of its class and adds it.
- *
- * The output may be the prediction itself. Ungroup reads an element of the prediction, or a vector
- * of them, before it writes at the same place, and nothing reads that place later: the lists lie
- * elsewhere, and the classes were counted before.
- *
  *     payload   | thresholds | masks, if sparse | natural planes | class 0: lists | class 1 | ...
  *               |   C - 1    | one per class    |   n bytes each | plane Natural .. w-1     |
- */
+ *
+ * The prediction is read twice: by the kernel count_classes, for how many elements each class has
+ * says how long its lists are; then by ungroup, which takes each element's residual from the list
+ * of its class and adds it. Ungroup reads an element of the prediction before it writes at the same
+ * place, so the output may be the prediction itself. */
 
 /* What the start of the payload says. Masks and sides lie in the payload or on the stack, so they
  * are good until the block is done. Natural planes are sides of class 0, of n elements. */
@@ -40,9 +32,7 @@ typedef struct lmc__grouped_payload {
 } lmc__grouped_payload;
 
 /* The thresholds; counts the classes. header: Grouping of the block's. The thresholds ascend
- * strictly from 1 on, so that no class is empty of keys, and a grouping can be written in one way
- * only. The header has been parsed: Natural is 0 where there is one class or the block is sparse
- * (block_header.h). */
+ * strictly from 1 on: no class is empty of keys, and a grouping can be written in one way only. */
 static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *g,
                                          const uint8_t *base, const lmc_block_info *info,
                                          unsigned header)
@@ -72,9 +62,7 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
 }
 
 /* A list of class c, of which n_coded elements are coded, as a side of n_of[c] elements. Those that
- * a sparse block leaves out are zeros, merged in by the class's mask: the mask is the root of a
- * tree, so to speak, whose left leaf is the zero. Where no element is coded nothing was stored, and
- * where all are, the list is used as it is. */
+ * a sparse block leaves out are zeros, merged in by the class's mask. */
 static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_payload *g,
                                            unsigned c, size_t n_coded, uint8_t *spare,
                                            lmc__side *side)
@@ -97,9 +85,7 @@ static enum lmc_status lmc__get_class_side(lmc__decoder *d, const lmc__grouped_p
 }
 
 /* The payload behind the thresholds, and the elements. All lists are decoded before an element is
- * made, so all that can be wrong with the payload is found while dst, and with it a prediction that
- * lies there, is untouched. Classes of no elements have n_coded = 0: their sides are constants that
- * nobody asks for. */
+ * made, so all that is wrong with the payload is found while dst is untouched. */
 static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)

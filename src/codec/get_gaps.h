@@ -5,8 +5,7 @@
 #include "kernels/types.h"
 #include "codec/workspace.h"
 
-/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it, and says
- * why.
+/* Reading a mask of few ones as the gaps between them (spec 6.3). put_gaps.h writes it.
  *
  *     mode: s, polarity | u24 K | low parts: K * s bits | quotients: zeros, then a one, K times
  *
@@ -15,14 +14,12 @@
  *
  *     position_j = ((b - j) << s) + low_0 + ... + low_j + j
  *
- * so that a position waits for the one before only in two additions. Words of 64 quotients' bits
- * are searched one by one from below.
+ * so that a position waits for the one before only in two additions.
  *
  * Safety: K is at most n, so the low parts are at most n * 21 bits, and they are taken as a whole.
- * The quotients are read word by word, forwards only and never beyond the payload: so the time is
- * at most in proportion to what is read. Positions ascend strictly and cannot overflow 64 bits (26
- * bits shifted by 21, and 2^22 low parts of 21 bits): if one is less than n, so are those before.
- */
+ * The quotients are read word by word, forwards only and never beyond the payload. Positions ascend
+ * strictly and cannot overflow 64 bits (26 bits shifted by 21, and 2^22 low parts of 21 bits): if
+ * one is less than n, so are those before. */
 
 /* 64 bits of the size bytes at p, from bit `at` on; at most 7 of them are missing, and zeros stand
  * for what is behind the end. */
@@ -33,6 +30,23 @@ LMC__INLINE uint64_t lmc__load_bits(const uint8_t *p, size_t size, size_t at)
     if (size - first >= 8) return lmc__load64(p + first) >> (at & 7);
     memcpy(rest, p + first, size - first);
     return lmc__load64(rest) >> (at & 7);
+}
+
+/* The places of the ones of a mask of n bits, or with `flip` all ones of its zeros, to ones.
+ * Returns how many, or SIZE_MAX if they are more than cap. */
+static size_t lmc__list_ones(uint32_t *ones, size_t cap, const uint8_t *mask, size_t n,
+                             uint64_t flip)
+{
+    size_t k = 0, at;
+    for (at = 0; at < n; at += 64) {
+        uint64_t word = lmc__load_bits(mask, (n + 7) / 8, at) ^ flip;
+        if (n - at < 64) word &= ((uint64_t)1 << (n - at)) - 1;
+        for (; word != 0; word &= word - 1) {
+            if (k == cap) return SIZE_MAX;
+            ones[k++] = (uint32_t)(at + lmc__lowest_bit(word));
+        }
+    }
+    return k;
 }
 
 typedef struct lmc__gaps {

@@ -8,26 +8,23 @@
 
 /* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
  *
- * A node's children are read first, the left one and then the right one, and merged by its mask:
- * the way of put_list.h backwards. How many elements a child has, the mask says by its bits.
+ * A node's children are read first, the left one and then the right one, and merged by its mask.
+ * How many elements a child has, the mask says by its bits.
  *
- * Safety: the input is not trusted, and these functions are all that walks it. Each read is
- * preceded by one comparison with what is left. Nothing that is read becomes an address or a
- * length, but two: the number of ones of a mask, which is at most the n that is known already,
- * because a mask has n bits and all others are checked to be zero; and the code lengths, from which
- * a tree is made only if they fill the code space exactly (tree.h), so that every node has its
- * leaves. Recursion is 15 deep at most in a tree, and 3 trees deep. */
+ * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
+ * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
+ * is at most the n that is known already, because all bits behind n are checked to be zero; and the
+ * code lengths, from which a tree is made only if they fill the code space exactly (tree.h).
+ * Recursion is 15 deep at most in a tree, and 3 trees deep. */
 
-/* What all functions that read a payload pass on. Errors leave it as it is: who called them gives
- * up the block, and stack and scratch are set anew for the next one. */
+/* What all functions that read a payload pass on. After an error it is of no use. */
 typedef struct lmc__decoder {
     const lmc__kernels *k;
     lmc__scratch *scratch;
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -64,14 +61,9 @@ LMC__INLINE int lmc__is_tail_clear(const uint8_t *bits, size_t size, size_t n)
 
 /* A mask of n > 0 bits: *mask points into the input, or to a list that stays on the stack.
  *
- * Mode 0: the bits are there. From 21 on: gaps, of classes only. Others name a frozen tree (its
- * level, and whether the bytes are complemented), by which the mask's bytes are coded, one nesting
- * deeper. In either case the bits behind the last one must be zero: whoever counts ones may count
- * whole bytes, and a mask can be written in one way only. Without a mode byte it is as in mode 0
- * (lmc__has_mode).
- *
- * (This mode byte is a mask's, spec 6.3. That of a list is read by lmc__get_list: there 0 is raw,
- * too, but bytes.) */
+ * Mode 0, or no mode byte (lmc__has_mode): the bits are there. From 21 on: gaps, of classes only.
+ * Others name a frozen tree, by which the mask's bytes are coded, one nesting deeper. The bits
+ * behind the last one must be zero: so a mask can be written in one way only. */
 static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_of_class, size_t n,
                                      const uint8_t **mask)
 {
@@ -108,14 +100,12 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
 }
 
 /* The mask and the two sides of an inner node that is not flat. list and spare: lists of n. On
- * return the sides are in spare, one behind the other, and a mask that was nested is on the stack;
- * list, which lent its room to both children in turn, is free for what they are merged to.
+ * return the sides are in spare, one behind the other, a mask that was nested is on the stack, and
+ * list is free for what they are merged to.
  *
  *     spare   | left: n - n_right elements | right: n_right elements |
  *
- * A side that is one symbol has no list, and takes nothing from the payload: merge is given its
- * value. n_right is at most n, since the mask has n bits and the others are zero; that is all that
- * the sizes of the children rest on. */
+ * A side that is one symbol has no list, and takes nothing from the payload. */
 static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *list,
                                       uint8_t *spare, size_t n, lmc__merged *sides)
 {
@@ -141,25 +131,12 @@ static enum lmc_status lmc__get_sides(lmc__decoder *d, lmc__node node, uint8_t *
     return LMC_OK;
 }
 
-/* A node's n elements, to list; spare: a list of n.
+/* A node's n elements, to list; spare: a list of n. The cases of spec 6.2, as in lmc__put_node.
  *
- * The cases of spec 6.2, as in lmc__put_node. Two buffers take turns on the way down:
- *
- *     this node       wants its elements in list; spare is free
- *     its children    want theirs in spare, one behind the other; list is free for them
- *     their children  want theirs in list ...
- *
- * and on the way back each merge reads from one buffer and writes to the other. A child has as much
- * room for itself as it has elements, in both: n_left + n_right = n. Kernels write up to LMC__PAD
- * bytes behind a list: of the left child that may be the start of the right one, which is made
- * later, so left comes first.
- *
- * A nested mask is pushed on the stack and stays there until its node is merged; then the stack is
- * as high as before.
- *
- * A flat node's symbols stand side by side in tree->symbol, from its first leaf on, so an index of
- * D bits is all that an element needs. The escape's symbols are in the payload: they may be any,
- * also such as have a code (spec 6.2, case 3). */
+ * Two buffers take turns: a node wants its elements in list; its children want theirs in spare, one
+ * behind the other; their children in list, and so on. Each merge reads from one buffer and writes
+ * to the other. Kernels write up to LMC__PAD bytes behind a list: behind the left child that may be
+ * the start of the right one, so left is made first. */
 static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *list, uint8_t *spare,
                                      size_t n)
 {
@@ -194,10 +171,9 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     return LMC_OK;
 }
 
-/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]. It says the range
- * of symbols that have a code and four bits for the length of each, so it takes 131 bytes at most;
- * the tree itself is not described in any other way. The first and the last symbol must have a
- * code, or one tree could be written in many ways. */
+/* The header of a tree (spec 6.1), behind its mode byte, to d->scratch->trees[0]: the range of
+ * symbols that have a code, and four bits for the length of each. The first and the last symbol
+ * must have a code, or one tree could be written in many ways. */
 static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
 {
     uint8_t lengths[256];
@@ -223,38 +199,25 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     return LMC_OK;
 }
 
-/* A list that is coded as a tree, behind its mode byte: to list; or, where its root is a merge, to
- * *root, whose sides stay in spare and on the stack. Then the caller merges: the planes of a block
- * do that on the way to the elements, which saves writing and reading a plane (get_planes.h).
- * root->mask NULL: it is in list. list and spare: lists of n. */
-static enum lmc_status lmc__get_tree(lmc__decoder *d, int has_escape, uint8_t *list, uint8_t *spare,
-                                     size_t n, lmc__merged *root)
-{
-    const lmc__tree *const tree = &d->scratch->trees[0];
-    lmc__node node;
-    LMC__TRY(lmc__get_tree_header(d, has_escape));
-    node = lmc__root_of(tree, 0);
-    if (lmc__get_flat_depth(tree, node)) {
-        root->mask = NULL;
-        return lmc__get_node(d, node, list, spare, n);
-    }
-    return lmc__get_sides(d, node, list, spare, n, root);
-}
-
-/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where LMC__PAD bytes of
- * input behind it make it a list as it is, or on the stack.
+/* A list of n > 0 bytes; spare: a list of n. *side may lie in the input, where at least slack bytes
+ * of input are behind it, or on the stack.
  *
  *     mode       side                   read from the payload (spec 6)
  *     raw        in the payload         n bytes
  *     constant   a value, no list       1 byte
- *     tree       merged, on the stack   header, masks
+ *     tree       on the stack           header, masks
  *
- * A constant of 2^22 elements so costs nothing, neither here nor in kernels, which take sides. */
-static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+ * A tree whose root is a merge is not merged yet: its sides are in *root and spare, its mask on the
+ * stack, and root->row is the list. The planes of a block are merged on the way to the elements
+ * (get_planes.h). root->mask: NULL if there is no such tree. One that was there before is merged
+ * first. */
+static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n,
+                                       size_t slack, lmc__merged *root)
 {
+    const lmc__tree *const tree = &d->scratch->trees[0];
     unsigned mode;
-    uint8_t *list, *top;
-    lmc__merged root;
+    uint8_t *list;
+    lmc__node node;
     LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
     mode = *d->in++;
     LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
@@ -265,21 +228,46 @@ static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *
         side->value = *d->in++;
         return LMC_OK;
     }
-    if (mode == LMC__PLANE_RAW && (size_t)(d->end - d->in) >= n + LMC__PAD) {
-        side->list = lmc__take(d, n);
-        return LMC_OK;
-    }
-    side->list = list = lmc__push_list(&d->stack, n);
-    LMC__CHECK(list, LMC_ERR_WORKSPACE);
     if (mode == LMC__PLANE_RAW) {
+        const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
         LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        side->list = raw;
+        if (left >= n + slack) return LMC_OK;
+        side->list = list = lmc__push_list(&d->stack, n);
+        LMC__CHECK(list, LMC_ERR_WORKSPACE);
         memcpy(list, raw, n);
         return LMC_OK;
     }
-    top = d->stack.top;
-    LMC__TRY(lmc__get_tree(d, mode == LMC__PLANE_TREE_ESCAPE, list, spare, n, &root));
-    if (root.mask) d->k->merge(list, root.mask, n, root.left, root.right);
-    d->stack.top = top;
+    if (root->mask) d->k->merge(root->row, root->mask, n, root->left, root->right);
+    root->mask = NULL;
+    side->list = root->row = list = lmc__push_list(&d->stack, n);
+    LMC__CHECK(list, LMC_ERR_WORKSPACE);
+    LMC__TRY(lmc__get_tree_header(d, mode == LMC__PLANE_TREE_ESCAPE));
+    node = lmc__root_of(tree, 0);
+    return lmc__get_flat_depth(tree, node) ? lmc__get_node(d, node, list, spare, n)
+                                           : lmc__get_sides(d, node, list, spare, n, root);
+}
+
+/* The same, merged. */
+static enum lmc_status lmc__get_list(lmc__decoder *d, lmc__side *side, uint8_t *spare, size_t n)
+{
+    lmc__merged root;
+    root.mask = NULL;
+    LMC__TRY(lmc__begin_list(d, side, spare, n, LMC__PAD, &root));
+    if (root.mask) {
+        d->k->merge(root.row, root.mask, n, root.left, root.right);
+        d->stack.top = root.row + n + LMC__PAD;
+    }
     return LMC_OK;
+}
+
+/* A side as a row of n bytes, for kernels that take no constants; NULL if there is no room. */
+static const uint8_t *lmc__row_of(lmc__decoder *d, const lmc__side *side, size_t n)
+{
+    uint8_t *row;
+    if (side->list) return side->list;
+    row = lmc__push_list(&d->stack, n);
+    if (row) memset(row, side->value, n);
+    return row;
 }

@@ -14,12 +14,9 @@
  *
  * In this order it is checked: each number of the head by itself, then against the others, then the
  * table, the positions and the scales. The lists are decoded whole (get_list.h), and the largest
- * code is compared with the table's size once for all. Only then elements are restored, and from
- * there on nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
- * (kernels/grids.h). Nothing that the payload says is used before it is checked; what it claims to
- * hold is compared with what there is before a pointer moves.
- *
- * Strips go through the first cache:
+ * code is compared with the table's size. Only then elements are restored, and from there on
+ * nothing can go wrong: any symbol is a point of any grid, and what restores it clamps
+ * (kernels/grids.h). Strips go through the first cache:
  *
  *   High, Low --> symbols --> F32 --(BF16: rounded)--> exceptions replaced --> CRC --> dst
  *
@@ -27,22 +24,14 @@
 
 #ifndef LMC_NO_QUANTIZE
 
-/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace, so
- * they are good as long as both are. */
+/* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    /* Without codes and scales, and without the grid's n_points: only encoders ask how far a grid
-     * reaches. */
-    lmc__quant_params params;
-    /* Elements of the block in its first group. All groups after it have group_size elements, but
-     * for the last. */
-    uint32_t first_group;
+    lmc__quant_params params; /* without codes, scales and the grid's n_points */
+    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
     uint32_t n_exceptions;
-    /* 0 where elements have scales of their own. */
-    size_t n_groups;
-    /* Of exceptions: u32 numbers in ascending order, and as many elements. */
-    const uint8_t *positions, *values;
-    /* Of the groups: low bytes, high bytes. */
-    lmc__side scales[2];
+    size_t n_groups;                   /* 0 where elements have scales of their own */
+    const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
+    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 #ifndef LMC_NO_ENCODER
@@ -67,9 +56,7 @@ LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
  *    0  Method   1  Low_Bits   2  Table_Size   4  Min    8  Step   12  Bias   16  Floor
  *   20  Group_Size   24  First_Group   28  N_Exceptions
  *
- * Numbers of two's complement are made without a conversion of what an int32_t cannot hold, which
- * each compiler may do its way. Ranges keep what follows within 32 bits: Min + a symbol, and a
- * Bias + half of any float. */
+ * Ranges keep what follows within 32 bits: Min + a symbol, and a Bias + half of any float. */
 static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, const uint8_t *p,
                                                  const lmc_block_info *info)
 {
@@ -122,12 +109,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
 
 /* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
  * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only, and exceptions are met in one pass.
- *
- * Table, positions and values are compared with what is left of the payload all at once, before any
- * is read: n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. Scales
- * are the upper halves of floats; their range keeps every point normal and finite, whatever the
- * symbol, so restoring needs no check of its own. */
+ * only. Table, positions and values are compared with what is left of the payload at once:
+ * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
+ * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
@@ -164,8 +148,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 
 #if !defined(LMC_NO_SNAPSHOT) && !defined(LMC_NO_ENCODER)
 /* Reads no more than the head of the quantised block at src, which info is of; ws is large enough
- * for blocks of its size. For readers that want to know how a tensor was quantised: they need no
- * decoder of their own, and nothing of how a payload is laid out. */
+ * for blocks of its size. */
 static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quantized_head *head,
                                                 const uint8_t *src, const lmc_block_info *info,
                                                 void *ws, size_t ws_size)
@@ -183,11 +166,9 @@ static enum lmc_status lmc__read_quantized_head(const lmc__kernels *k, lmc__quan
 #endif
 
 /* 1 if one of n bytes is more than limit. Eight at a time: 127 - limit is added to the lower 7 bits
- * of each, which carries into the eighth if they are more than the lower 7 bits of limit.
- *
- * That decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top
- * bit is more in any case (or); else a byte without it never is (and). No sum leaves its byte: both
- * parts are at most 127. */
+ * of each, which carries into the eighth if they are more than the lower 7 bits of limit. That
+ * decides for bytes whose top bit is that of limit. If limit is below 128, a byte with the top bit
+ * is more in any case (or); else a byte without it never is (and). */
 static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
 {
     const uint64_t ones = UINT64_MAX / 255, low7 = 0x7F * ones, add = (127 - (limit & 0x7F)) * ones;
@@ -202,8 +183,7 @@ static int lmc__has_more(const uint8_t *p, size_t n, unsigned limit)
     return more != 0;
 }
 
-/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. A constant
- * is made anew for each strip: it stays in the cache, where a list of it would not. */
+/* Codes [at, at + n) of a list or constant, in room for a strip where they must be made. */
 static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, uint8_t *room)
 {
     if (side->list) return side->list + at;
@@ -214,17 +194,13 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
  * may be the same; or NULL where scales are of groups.
  *
- * Three counters go along with i, the strip's first element: the group at hand and the element at
- * which the next one begins (group_end; strips and groups are cut where either ends), and the first
- * exception that has not been met.
- *
  *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2    |   3    |    first_group, then group_size each
+ *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
  *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
  *
- * `wide` has a strip's predictions as F32 first (of BF16; F32 are read where they lie), then its
- * elements, which are made in place of them. BF16 are rounded in place, too: two bytes are written
- * where four were read, always at or before the next ones. */
+ * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
+ * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
+ * before the next ones. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)

@@ -17,10 +17,8 @@
  * plane of each class. Where one element in a hundred is coded, nearly all of that is zeros. */
 
 /* So many of n elements may be coded: what is more is not faster this way. It also bounds the
- * memory: four bytes for a number, w for a residual, and w for the planes that it is joined of, of
- * n / 16 elements of w <= 8 bytes, are 1.25 rows of n bytes, and a row for trees; the pads are
- * those of a class's planes (workspace.h). Small blocks, which have little to gain, are not done
- * so: the pads and marks would need a bound of their own. */
+ * memory (workspace.h). Small blocks have little to gain, and their pads and marks would need a
+ * bound of their own. */
 #define LMC__SPARSE_SHARE 16u
 #define LMC__MIN_SPARSE 4096u
 
@@ -31,21 +29,6 @@ typedef struct lmc__sparse {
     size_t n_changed[LMC__MAX_CLASSES];
 } lmc__sparse;
 
-/* Appends the numbers of the ones of a mask of n bits. Returns 0 if there is no room for them. */
-static int lmc__append_ones(lmc__sparse *s, const uint8_t *mask, size_t n)
-{
-    const size_t size = (n + 7) / 8;
-    size_t at;
-    for (at = 0; at < size; at += 8) {
-        uint64_t word = lmc__load_bits(mask, size, 8 * at);
-        for (; word != 0; word &= word - 1) {
-            if (s->end == s->cap) return 0;
-            *s->end++ = (uint32_t)(8 * at + lmc__lowest_bit(word));
-        }
-    }
-    return 1;
-}
-
 /* The mask of a class of n elements, as numbers. *fits: 0 if there is no room for them: then s and
  * the payload are left anywhere. */
 static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t n, int *fits)
@@ -53,6 +36,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     const size_t room = (size_t)(s->cap - s->end);
     uint8_t *const top = d->stack.top;
     const uint8_t *mask;
+    size_t k;
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
@@ -67,8 +51,10 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
         }
     }
     LMC__TRY(lmc__get_mask(d, 0, 1, n, &mask));
-    *fits = lmc__append_ones(s, mask, n);
+    k = lmc__list_ones(s->end, room, mask, n, 0);
     d->stack.top = top;
+    *fits = k != SIZE_MAX;
+    if (*fits) s->end += k;
     return LMC_OK;
 }
 
@@ -109,13 +95,8 @@ static enum lmc_status lmc__get_residuals(lmc__decoder *d, uint8_t *residuals, s
     for (p = 0; p < width; p++) {
         lmc__side side;
         LMC__TRY(lmc__get_list(d, &side, spare, n));
-        planes.row[p] = side.list;
-        if (!side.list) { /* a constant; join wants rows */
-            uint8_t *const list = lmc__push_list(&d->stack, n);
-            LMC__CHECK(list, LMC_ERR_WORKSPACE);
-            memset(list, side.value, n);
-            planes.row[p] = list;
-        }
+        planes.row[p] = lmc__row_of(d, &side, n);
+        LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
     d->k->join(residuals, &planes, n, width, LMC__ORDER_NONE);
     d->stack.top = top;

@@ -3,25 +3,18 @@
 #include "base/bytes.h"
 
 /* F32 to the formats of 16 bits, in integers, so that every machine rounds alike: to nearest, ties
- * to even; NaN stays NaN (spec 4.2). A bf16 weight that is the rounding of its fp32 master costs
- * nothing in a snapshot, but only if both sides round by the bit.
- *
- * Ties to even without a branch: add half a unit less one, and the lowest bit that stays. Below the
- * half nothing is carried, above it one; at the half itself one is carried if that bit is 1, which
- * makes it 0. A carry out of the mantissa raises the exponent, up to infinity, as it should. */
-
-/* BF16 is the upper half of an F32. A NaN keeps its upper half with the quiet bit set. By rounding
- * like a number, 0x7F800001 would lose all that makes it a NaN and become infinity, and 0x7FFFFFFF
- * would carry into the sign. */
+ * to even; NaN stays NaN (spec 4.2). Add half a unit less one, and the lowest bit that stays: at
+ * the half itself one is carried if that bit is 1. A carry out of the mantissa raises the exponent,
+ * up to infinity, as it should. A NaN keeps its upper half with the quiet bit set: by rounding it
+ * could become infinity, or carry into the sign. */
 LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 {
-    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40; /* or it might become infinity */
+    if ((v & 0x7FFFFFFF) > 0x7F800000) return v >> 16 | 0x40;
     return (v + 0x7FFF + (v >> 16 & 1)) >> 16;
 }
 
 #ifndef LMC_NO_SNAPSHOT
-/* F16 has 5 bits of exponent and 10 of mantissa, so four cases by magnitude: too large, normal,
- * subnormal, and below half of the least that there is. */
+/* F16 has 5 bits of exponent and 10 of mantissa. */
 LMC__INLINE unsigned lmc__to_f16(uint32_t v)
 {
     const unsigned sign = v >> 16 & 0x8000;
@@ -40,7 +33,6 @@ LMC__INLINE unsigned lmc__to_f16(uint32_t v)
     }
 }
 
-/* One loop for each conversion, so that neither asks for every element which one it is. */
 LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t n,
                                              enum lmc_conversion conversion)
 {

@@ -5,26 +5,18 @@
 #include "codec/huffman.h"
 
 /* Which code lengths: Huffman's are the best for size. But trees of many leaves, those of fp8, fp16
- * or int8, have leaves of any length side by side, and walk to nearly each of them bit by bit.
- * Where leaves of one length come in aligned groups of 2, 4 .. 64, a group is one flat node
- * (tree.h): up to six merges in one step. A format that takes any lengths leaves the choice to the
- * encoder.
+ * or int8, walk to nearly each of them bit by bit. Where leaves of one length come in aligned
+ * groups of 2, 4 .. 64, a group is one flat node (tree.h): up to six merges in one step.
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
- * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node,
- * and units of one length beside each other make larger ones. Neighbours in that order are alike in
- * frequency, so it costs little:
+ * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
+ * Neighbours in that order are alike in frequency, so it costs little:
  *
  *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
  *     units of 1                            6.488   2.10
- *              4                            6.490   2.01
- *              8                            6.496   1.78
  *             16                            6.512   1.44
  *             32                            6.591   1.25
- *
- * (The best of all codes with that time, by dynamic programming over all of them, saves another 0.1
- * % at most, in a thousand times the time.) A code of few leaves, as of the exponents of bf16, does
- * not gain: of all 285 codes of 13 leaves, none with 0.02 bits more is faster by 1 %. */
+ */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
@@ -32,14 +24,13 @@
 /* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
  * by ascending order, the escape the last one, if there is one. A leaf is in the largest flat node
  * that it can be in: its length's leaves that begin on a multiple of 2^D are 2^D below one node.
- * All nodes above are taken for merges of two lists. (Leaves of one length are in the order of
- * their symbols in truth, not of their weights, so this is near enough, but not exact.) */
+ * (Leaves of one length are in the order of their symbols in truth, so this is not exact.) */
 static uint64_t lmc__tree_time(const uint32_t *weights, const uint8_t *lengths, unsigned n,
                                int has_escape)
 {
     uint64_t time = 0;
-    unsigned at = 0, i, j, next = 0, end = 0,
-             depth; /* at: in the code space; next: of its length */
+    unsigned at = 0; /* in the code space */
+    unsigned i, j, next = 0, end = 0, depth;
     for (i = 0; i < n; i += 1u << depth) {
         const unsigned length = lengths[i], place = at >> (LMC__MAX_LENGTH - length);
         uint32_t weight = 0; /* of a sample or a block: below 2^23 */

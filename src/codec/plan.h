@@ -8,15 +8,11 @@
 /* How a list of bytes is coded (spec 6): raw, constant, or as a tree, and then with which code. All
  * that is known of the list are the counts of its symbols, mostly in a sample.
  *
- * Sizes are estimated by the entropy of the counts, in logarithms made of integers. Floating point
- * would not do: compilers and libraries differ in the last digit of log2, and where two estimates
- * all but agree that digit would decide what is written. The same input must give the same bytes on
- * every machine. */
+ * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
+ * in the last digit of log2, and the same input must give the same bytes on every machine. */
 
 #ifndef LMC_NO_ENCODER
-/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines, which lie
- * below the logarithm by (1/64)^2 / 8 / ln 2 at most, about 3 of these units; the others are for
- * what is rounded, and for the bits of v beyond 17, which are cut off. */
+/* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
     /* round(65536 * log2(1 + i / 64)) */
@@ -33,9 +29,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 #else
     for (exponent = 0; v >> exponent > 1;) exponent++;
 #endif
-    if (exponent <= 6)
-        return (exponent << 16) + table[(v << (6 - exponent)) -
-                                        64]; /* an entry of the table: most counts of a sample */
+    if (exponent <= 6) return (exponent << 16) + table[(v << (6 - exponent)) - 64];
     mantissa = exponent >= 16 ? v >> (exponent - 16) : v << (16 - exponent); /* 65536 .. 131071 */
     i = (mantissa >> 10) & 63;
     fraction = mantissa & 1023;
@@ -44,9 +38,7 @@ LMC__INLINE uint32_t lmc__log2(uint32_t v)
 }
 
 /* The order-0 information of counts that add up to total, in 2^-16 bits: total * log2(total) less
- * the sum of counts * log2(counts). It is not below zero, for no count is more than total, and
- * lmc__log2 never descends. Lists have 2^22 bytes at most, as many as samples of quantisers
- * (quantise/) have symbols, so the sums are below 2^45. */
+ * the sum of counts * log2(counts), which is below 2^45. */
 static uint64_t lmc__entropy_q16(const uint32_t counts[256], uint32_t total)
 {
     uint64_t bits = (uint64_t)total * lmc__log2(total), symbols = 0;
@@ -69,9 +61,8 @@ static unsigned lmc__count_symbols(const uint32_t counts[256])
     return n;
 }
 
-/* What the counts say of a list. The first three become mode bytes of spec 6 (raw, constant, tree
- * with or without an escape). It is only a choice: the writer of a list may still find that a
- * constant is one indeed, or that a tree is too long (lmc__put_planned). */
+/* What the counts say of a list. The writer may still find that a constant is none, or that a tree
+ * is too long (lmc__put_planned). */
 enum lmc__choice {
     LMC__CHOOSE_RAW,
     LMC__CHOOSE_CONSTANT, /* all of it was counted, and is one symbol */
@@ -82,10 +73,8 @@ enum lmc__choice {
  * copy. */
 #define LMC__MIN_SAVING 200u
 
-/* Not worth a tree. A sample's entropy is too low, for what is rare is mostly missing in it: by
- * about 1 / (2 ln 2) of a bit for each symbol but one (Miller, 1955), here 6 eighths. With 7
- * eighths, lists near the border count as raw, too: two standard deviations for 2048 elements of
- * 256 symbols. */
+/* Not worth a tree. A sample's entropy is too low, by about 1 / (2 ln 2) of a bit for each symbol
+ * but one (Miller, 1955): 6 eighths. With 7 eighths, lists near the border count as raw, too. */
 static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eighths)
 {
     return lmc__entropy(counts, total) + (lmc__count_symbols(counts) - 1) * eighths / 8 >=
@@ -95,11 +84,10 @@ static int lmc__is_raw(const uint32_t counts[256], uint32_t total, unsigned eigh
 /* How many symbols keep a code of their own; the rarest, from that rank on, go to the escape.
  * order: count << 8 in descending order; *escaped: what of the total has no code.
  *
- * An escaped element costs 8 bits more, and saves what told it from the other escaped ones: for
- * counts c of the escaped symbols with the sum S, the loss is 8 S - (S log2 S - sum of c log2 c)
- * bits. In exchange there are fewer nodes to walk and lengths to store. So symbols are given up,
- * the rarest first, while the loss is at most 1/512 of a bit for each element that was counted, and
- * 4 bits, a field of the header, for each symbol given up. (Below: both sides in 1/512 bits.) */
+ * For counts c of the escaped symbols with the sum S, an escape loses 8 S - (S log2 S - sum of c
+ * log2 c) bits, and saves nodes and lengths. So the rarest symbols are given up while the loss is
+ * at most 1/512 of a bit for each element that was counted, and 4 bits, a field of the header, for
+ * each symbol. (Below: both sides in 1/512 bits.) */
 static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint32_t total,
                                  uint32_t *escaped)
 {
@@ -119,10 +107,9 @@ static unsigned lmc__choose_kept(const uint32_t *order, unsigned n_symbols, uint
     return n_kept;
 }
 
-/* The highest symbol of a short list that gets a code. All above it go to the escape: a few high
- * ones would make the header longer, by 4 bits for each value up to them, than the list. For each
- * border, the bits are those of the symbols up to it, with the others as one escape of 8 bits
- * more. */
+/* The highest symbol of a short list that gets a code; all above it go to the escape, for each
+ * value up to a few high ones would take 4 bits of the header. For each border, the bits are those
+ * of the symbols up to it, with the others as one escape of 8 bits more. */
 static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
 {
     uint64_t sum_log = 0, best = UINT64_MAX; /* of c log2 c, of symbols up to s */
@@ -147,9 +134,8 @@ static unsigned lmc__choose_last(const uint32_t counts[256], uint32_t total)
     return last;
 }
 
-/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted, 255 at most where
- * there is an escape and 256 else: those that would have been given up, then any others, from the
- * most frequent one on upwards, then downwards, for what a sample has missed is mostly there.
+/* More symbols to have a code, behind order[0, n_kept), until they are n_wanted: those that would
+ * have been given up, then any others, from the most frequent one on upwards, then downwards.
  * Returns how many elements that were counted have a code then. */
 static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n_symbols,
                                 unsigned n_wanted, const uint32_t counts[256])
@@ -170,24 +156,16 @@ static uint32_t lmc__fill_units(uint32_t order[256], unsigned n_kept, unsigned n
 
 /* Chooses how to code n elements of which `total`, a sample or all of them, were counted.
  *
- * Symbols that a sample did not see may be in the list all the same. The escape is there for them:
- * that is why a code may be made from a sample at all. (Counting all of a plane would take several
- * times as long as all the rest of encoding does with AVX-512.) If it misjudges the list, that
- * costs size, never correctness: a tree that gets longer than the list is given up for raw
- * (lmc__put_planned).
- *
  *   counts -> one symbol, all seen?          constant
  *          -> entropy too near 8 bits?       raw: most planes of mantissas end here
  *          -> sort, give up rare symbols     what is left, and perhaps an escape
  *          -> lengths -> their cost too high raw, after all
  *                     -> else                tree
  *
- * worth: of a bit, as time (cost.h), which also decides whether the tree is worth its own.
- *
- * An escape is needed where symbols were given up, and where the list may have others than the
- * sample. A tree of one symbol must have one in any case, for a code has two leaves at least
- * (spec 6.1). Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the
- * symbol makes all entries of `order` different, so how they are sorted does not matter. */
+ * worth: of a bit, as time (cost.h). An escape is needed where symbols were given up, where the
+ * list may have others than the sample, and of one symbol, for a code has two leaves at least.
+ * Counts fit beside the symbol in 32 bits, as a block has 2^22 elements at most; the symbol makes
+ * all entries of `order` different, so how they are sorted does not matter. */
 static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts[256],
                                           uint32_t total, size_t n, uint32_t worth)
 {
@@ -246,8 +224,7 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     }
     plan->escape_length = has_escape ? lengths[n_kept] : 0;
     if (has_escape) bits += (uint64_t)escaped * (lengths[n_kept] + 8u);
-    /* The sample's luck counts twice: its counts look more skewed than the list is, and the code
-     * fits them, not the rest of the list. Together about a bit for each symbol. */
+    /* The sample looks more skewed than the list is, and the code fits it: about a bit a symbol. */
     bits += n_symbols;
     if (bits >= enough || (8 * (uint64_t)total - bits) * worth <=
                               lmc__tree_time(weights, lengths, n_wanted, has_escape))

@@ -13,42 +13,38 @@
 /* How to code a block against its prediction (spec 5.2), and whether, by a sample of both.
  *
  * An element is coded as its distance from the prediction, counted in floats or integers. How large
- * that is likely to be depends on the prediction's exponent, the *key*: a weight moves by some
- * absolute amount, and small floats are closer to each other. So elements are sorted into
- * *classes*, ranges of the key, each coded with trees of its own; the decoder has the prediction,
- * so it knows each element's class without being told.
+ * that is depends on the prediction's exponent, the *key*: a weight moves by some absolute amount,
+ * and small floats are closer to each other. So elements are sorted into *classes*, ranges of the
+ * key, each coded with trees of its own. The decoder has the prediction, so it knows each class.
  *
- * Which ranges: one class for each key first, then neighbours are merged, those first that lose
- * least by it, as long as that saves anything or there are too many classes. A merge saves the
- * headers of a class and costs what the two distributions differ by. What a class takes is
- * estimated from the *magnitudes* of its residuals: the small ones one by one, others by octave and
- * a half; the bits within an octave are noise, the same for all ways to cut. */
+ * At first each key is a class; then neighbours are merged. A merge saves the headers of a class
+ * and costs what the two distributions differ by. What a class takes is estimated from the
+ * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
+ * within an octave are noise, the same for all ways to cut. */
 
 #ifndef LMC_NO_ENCODER
-/* Which elements have changed, where they are so few that they are listed: then the sample's counts
- * are replaced by those of all of them, and what is coded is made from this list. */
+/* What has changed, if that is so little that it is listed: then all that is coded is made from
+ * this list. */
 typedef struct lmc__changes {
-    lmc__changed list; /* place is NULL: they are not listed */
+    lmc__changed list; /* place is NULL: not listed */
     size_t n;
     uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
-/* How to code a block against its prediction. bits is compared with what coding without it is
- * estimated to take; worth is the size at which the estimate stops to be trusted. */
+/* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__changes changes;
     lmc__grouping grouping;
     enum lmc__order order;
     int sparse;    /* which elements have changed is a mask, and only they are coded */
     uint64_t bits; /* that it takes, about */
-    size_t worth;  /* bytes: if it turns out to take more, coding without the prediction may be
-                      smaller */
+    size_t border; /* bytes: if it takes more, coding without the prediction may be smaller */
 } lmc__delta;
 
-/* More classes than these make dense deltas smaller by 0 to 2 %, and each one slower to decode by 6
- * %. By default there are 7 where at most a fifth has changed, or where the last one saves 1/108;
- * level fast has one less, level max always 7, level archive as many as save anything. A sparse
- * delta has as many as save 1/1024 each, or 1/256 where it takes more than n / 16 bits. */
+/* More classes than lmc__effort says make dense deltas smaller by 0 to 2 %, and each one slower to
+ * decode by 6 %. By default there is one more where at most a fifth has changed, or where it saves
+ * 1/108. A sparse delta has as many as save 1/1024 each, or 1/128 where it takes more than n / 16
+ * bits. */
 #define LMC__MORE_CLASSES 7u
 #define LMC__MORE_SAVING 108u
 #define LMC__DEFAULT_CLASSES 6u
@@ -56,15 +52,12 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
- * more than 2048.) */
+/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
+ * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
-/* The bucket of a residual. Residuals are signed numbers folded to 0, 1, 2 ..., so their size says
- * how unlikely they are. 0 .. 15 have a bucket of their own: in deltas most residuals are there,
- * and each is a symbol of the lowest plane. Above, two for each octave are fine enough to compare
- * classes. */
+/* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
+ * deltas most residuals are there; above, each octave has two. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
     const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
@@ -82,93 +75,53 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. What merging two would save is kept
- * for each pair: of all pairs but two it stays the same when classes are merged. */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
 } lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
-
-/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
- *
- * Of the lowest plane, what is cheapest: raw; a tree of those below 16, with an escape for the
- * others; or a tree of all, in which the bits within an octave are as they are. The planes above
- * are constant, if nothing is above 255; else most of their bytes are zero. */
-static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
-{
-    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
-    uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_below = 1, last = 1;
-    for (i = 1; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        if (count == 0) continue;
-        last = i;
-        if (i < 16) {
-            below += lmc__log_of_count(m, count);
-            last_below = i;
-            continue;
-        }
-        large += lmc__log_of_count(m, count);
-        n_large += count;
-        if (i >= 24) n_high += count;
-        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
-    }
-    all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
-    tree = all - lmc__min64(all, below + large);
-    tree = (tree >> 16) + within + 32 +
-           4 * (last < 16   ? last
-                : last < 24 ? 16u << (last - 14) / 2
-                            : 256);
-    above = 16;
-    if (n_high) {
-        above =
-            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
-        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
-    }
-    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
-}
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ *
+ * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places;
+    const uint64_t raw = 8 + 8 * (uint64_t)k;
+    uint64_t places, coded = (uint64_t)k * lmc__log2(k ? k : 1), within = 0;
+    uint32_t n_high = 0;
+    unsigned i, last = 1;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
+        if (i >= 24) n_high += count;
+        if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    coded = (coded >> 16) + within + 32 + 4 * (last < 16 ? last : 24);
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__min64(raw, coded) +
+           (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
-/* Bits that a class takes in the whole block: its information, but for what lies within an octave,
- * and headers: two dozen bytes, and 6 bits for each of the 40 symbols or more that trees have.
- *
- * The information is n log n - sum of c log c over the magnitudes, in 2^-16 bits as lmc__log2 gives
- * it, and grows with the block: times n / total. The headers do not. So of two blocks of one kind
- * the larger one can afford more classes. */
+/* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
+ * magnitudes, times n / total; and headers: two dozen bytes, and 6 bits for each of the 40 symbols
+ * or more that trees have. */
 static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     uint64_t bits = (uint64_t)counts->n * lmc__log2(counts->n ? counts->n : 1), magnitudes = 0;
@@ -176,8 +129,9 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
@@ -191,27 +145,25 @@ static void lmc__add_counts(lmc__key_counts *sum, const lmc__key_counts *counts,
     for (i = 0; i <= last; i++) sum->magnitudes[i] += counts->magnitudes[i];
 }
 
-/* Bits saved by merging class c with the next one: what both take, less what one class of all their
- * elements would. Below zero where that costs bits, because their residuals differ too much. */
+/* Bits saved by merging class c with the next one; below zero where that costs bits. */
 static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
 {
     memcpy(m->merged, &m->classes[c],
            offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
-LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample,
-                                        enum lmc__order order, unsigned width)
+LMC__INLINE void lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
     const uint8_t *const src = sample->src, *const before = sample->base;
-    const size_t n = sample->n;
+    const enum lmc__order order = sample->order;
     lmc__key_counts *const classes = m->classes;
     uint64_t within = 0;
     unsigned last = 0;
     size_t i;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < sample->n; i++) {
         const uint64_t b = lmc__load_element(before, i, width);
         const uint64_t v = lmc__load_element(src, i, width);
         const unsigned magnitude = lmc__magnitude(
@@ -224,21 +176,26 @@ LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sampl
         last = magnitude > last ? magnitude : last;
     }
     m->last = last;
-    return within;
+    m->within = within;
 }
 
-/* Counts the residuals of a sample by key. Returns the bits that lie within octaves: for a residual
- * of octave o, of which one bit is in the bucket, o - 1. */
-static uint64_t lmc__count_keys(lmc__merging *m, const lmc__block *sample, enum lmc__order order)
+/* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
+static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
+    size_t n_equal = 0;
     unsigned key;
+    m->total = sample->n;
+    m->width = sample->width;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, order, 1);
-    case 2: return lmc__count_keys_of(m, sample, order, 2);
-    case 4: return lmc__count_keys_of(m, sample, order, 4);
-    default: return lmc__count_keys_of(m, sample, order, 8);
+    case 1: lmc__count_keys_of(m, sample, 1); break;
+    case 2: lmc__count_keys_of(m, sample, 2); break;
+    case 4: lmc__count_keys_of(m, sample, 4); break;
+    default: lmc__count_keys_of(m, sample, 8);
     }
+    for (key = 0; key < 256; key++)
+        if (m->classes[key].n) n_equal += m->classes[key].magnitudes[0];
+    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
@@ -270,153 +227,110 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
+    m->within = 0; /* classes count it */
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
     m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
-/* Of a few classes, the best way to merge them to `most` or fewer (by dynamic programming): merging
- * one pair after another, the last steps are the ones that regret the first. Returns the bits that
- * all take then; of m, only n_classes and first_key are good. A class more than max_classes, up to
- * `most`, must save 1 / LMC__MORE_SAVING.
+/* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
+ * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
  *     best[k][j]     of classes 0 .. j as k + 1 classes, the last of which begins at from[k][j] */
 #define LMC__FEW_CLASSES 12u
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
-    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__MAX_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__MAX_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
         memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
+        cost[i][i] = m->classes[i].bits;
         for (j = i + 1; j < n; j++) {
             lmc__add_counts(m->merged, &m->classes[j], m->last);
             cost[i][j] = lmc__class_bits(m, m->merged);
         }
     }
-    if (most > n) most = n;
     for (j = 0; j < n; j++) {
         best[0][j] = cost[0][j];
         from[0][j] = 0;
     }
-    for (k = 1; k < most; k++) {
+    for (k = 1; k < n && k < most; k++) {
+        uint64_t bits, least = 0;
         for (j = k; j < n; j++) {
             best[k][j] = UINT64_MAX;
             for (i = k; i <= j; i++) {
-                const uint64_t bits = best[k - 1][i - 1] + cost[i][j];
+                bits = best[k - 1][i - 1] + cost[i][j];
                 if (bits >= best[k][j]) continue;
                 best[k][j] = bits;
                 from[k][j] = (uint8_t)i;
             }
         }
-        if (best[k][n - 1] + (k < max_classes ? 0 : best[k][n - 1] / LMC__MORE_SAVING) <
-            best[chosen][n - 1])
-            chosen = k;
+        bits = best[k][n - 1];
+        if (m->sparse) least = bits >> (bits > m->n / 16 ? 7 : 10);
+        else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
+        if (bits + least < best[chosen][n - 1]) chosen = k;
     }
-    memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
     return best[chosen][n - 1];
 }
 
-/* The best classes for a sample of a block of n elements, with residuals of this kind. Sets
- * delta->grouping, order and bits.
+/* The best classes, by m->classes, a sample's keys, of which n_equal elements are as predicted.
+ * Sets all of delta but its changes and border.
  *
- * Greedy: at each step the pair of neighbours is merged that saves most, or costs least. The best
- * of all cuts (by dynamic programming) would take time in the square of the number of keys, of
- * which there may be 256. This takes at most 255 steps, each two looks at LMC__MAGNITUDES counts,
- * and a move of what lies behind.
- *
- * It ends where no merge saves anything, if there are few enough classes by then: until then it
- * goes on at a loss. The first class's first key is not stored: class 0 begins at key 0, so
- * thresholds are those of classes 1 on (spec 5.2). */
-static void lmc__choose_classes(lmc__scratch *scratch, lmc__delta *delta, const lmc__block *sample,
-                                const lmc__block *block, enum lmc__order order,
-                                unsigned max_classes)
+ * Until there are few, the pair of neighbours is merged that saves most, or costs least: at most
+ * 255 steps, each two looks at LMC__MAGNITUDES counts, and a move of what lies behind. The first
+ * class begins at key 0; thresholds are those of classes 1 on (spec 5.2). */
+static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__block *block,
+                                size_t n_equal)
 {
-    const size_t n = block->n;
-    lmc__merging m;
-    uint64_t within, total_bits;
     const lmc__changes *const changes = &delta->changes;
-    size_t n_zero = 0;
-    unsigned key, i;
-    int cuts;
-    m.classes = scratch->keys;
-    m.merged = &scratch->merged;
-    m.n = n;
-    m.total = sample->n;
-    m.width = sample->width;
-    within = lmc__count_keys(&m, sample, order);
-    for (key = 0; key < 256; key++)
-        if (m.classes[key].n) n_zero += m.classes[key].magnitudes[0];
-    m.sparse = changes->list.place != NULL;
-    if (m.sparse) {
-        lmc__count_changes(&m, changes, order);
-        within = 0; /* classes count it */
-    }
-    if (m.sparse) max_classes = changes->n ? LMC__MAX_CLASSES : 1;
-    else if (block->may_group && n_zero * 5 >= m.total * 4 && max_classes <= LMC__DEFAULT_CLASSES)
+    unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u, most,
+             key, i;
+    m->sparse = changes->list.place != NULL;
+    if (m->sparse) {
+        lmc__count_changes(m, changes, block->order);
+        max_classes = changes->n ? LMC__MAX_CLASSES : 1;
+    } else if (block->may_group && n_equal * 5 >= m->total * 4 &&
+               max_classes <= LMC__DEFAULT_CLASSES)
         max_classes++;
-    cuts = !m.sparse && max_classes <= LMC__MORE_CLASSES && n >= (size_t)1 << 16;
-    m.logs[0] = 0;
-    for (i = 1; i < 256; i++) m.logs[i] = i * lmc__log2(i);
-    for (key = 0, m.n_classes = 0; key < 256; key++) {
-        if (m.classes[key].n == 0) continue;
-        if (m.n_classes != key) m.classes[m.n_classes] = m.classes[key];
-        m.first_key[m.n_classes] = (uint8_t)key;
-        m.bits[m.n_classes] = lmc__class_bits(&m, &m.classes[m.n_classes]);
-        m.n_classes++;
+    most =
+        block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
+    for (key = 0, m->n_classes = 0; key < 256; key++) {
+        if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
+        if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
+        m->n_classes++;
     }
-    for (i = 0; i + 1 < m.n_classes; i++) m.saved[i] = lmc__saved_by_merging(&m, i);
-    total_bits = within * n / m.total;
-    for (i = 0; i < m.n_classes; i++) total_bits += m.bits[i];
-    while (m.n_classes > (cuts ? LMC__FEW_CLASSES : 1)) {
-        const int64_t least =
-            m.sparse ? (int64_t)(total_bits >> (total_bits > n / 16 ? 8 : 10)) : 0;
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
+    while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
-        for (i = 1; i + 1 < m.n_classes; i++)
-            if (m.saved[i] > m.saved[best]) best = i;
-        if (!cuts && m.saved[best] < -least &&
-            (m.n_classes <= max_classes || (block->may_group && m.n_classes <= LMC__MORE_CLASSES &&
-                                            -m.saved[best] > (int64_t)(total_bits >> 7))))
-            break;
-        total_bits -= (uint64_t)m.saved[best];
-        lmc__merge_classes(&m, best);
+        for (i = 1; i + 1 < m->n_classes; i++)
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
+        lmc__merge_classes(m, best);
     }
-    if (cuts)
-        total_bits = within * n / m.total +
-                     lmc__cut_classes(&m, max_classes,
-                                      block->may_group && max_classes == LMC__DEFAULT_CLASSES
-                                          ? LMC__MORE_CLASSES
-                                          : max_classes);
-    delta->grouping.n_classes = m.n_classes;
+    delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
+    delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m.n_classes; i++) delta->grouping.threshold[i - 1] = m.first_key[i];
-    delta->order = order;
-    delta->sparse = m.sparse && changes->n > 0;
-    delta->bits = total_bits;
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
+    delta->order = block->order;
+    delta->sparse = m->sparse && changes->n > 0;
 }
 
 /* Bits that a block of n elements takes without a prediction, by a sample of it: those of its
@@ -430,96 +344,56 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     unsigned p;
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
         bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
                                                     (lmc__count_symbols(counts) - 1) * 6 / 8);
     }
     return bits * n / total;
 }
 
-/* A sample of a block and of its prediction, elements side by side; of a block of up to 8192
- * elements: the block itself. Returns 0 if there is no room, which cannot happen (see
- * workspace.h). */
+/* A sample of a block and of its prediction; of a block of up to 8192 elements: the block itself.
+ * Returns 0 if there is no room, which cannot happen (workspace.h). */
 static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block *block)
 {
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
-                                                       : LMC__DELTA_SAMPLE_RUN,
-                 size = run * block->width;
+                                                       : LMC__DELTA_SAMPLE_RUN;
     uint8_t *src, *base;
-    size_t i;
     *sample = *block;
     if (n <= LMC__SAMPLE_SIZE) return 1;
     sample->n = run * LMC__SAMPLE_RUNS;
     src = lmc__push_list(&e->stack, sample->n * block->width);
     base = lmc__push_list(&e->stack, sample->n * block->width);
     if (!src || !base) return 0;
-    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
-        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-            const size_t next =
-                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
-            LMC__PREFETCH(block->src + next);
-            LMC__PREFETCH(block->base + next);
-        }
-        memcpy(src + i * size, block->src + at, size);
-        memcpy(base + i * size, block->base + at, size);
-    }
+    lmc__gather_runs(src, block->src, n, block->width, run, 0, 4);
+    lmc__gather_runs(base, block->base, n, block->width, run, 0, 4);
     sample->src = src;
     sample->base = base;
     return 1;
 }
 
-/* The layout of a delta of wide elements whose changes are not listed. If most are zero it is
- * sparse, or each of their planes would say again which ones are. Else the lowest planes that are
- * noise in spite of the prediction stay in natural order: to group them would save nothing. (Of two
- * bytes, only few have a second one.) */
+/* The layout of a delta of elements of 4 or 8 bytes whose changes are not listed. If most are zero
+ * it is sparse, or each of their planes would say again which ones are. Else the lowest planes that
+ * are noise in spite of the prediction stay in natural order: to group them would save nothing. */
 static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__planes *rows,
-                               const lmc__block *sample)
+                               const lmc__block *sample, size_t n_equal)
 {
     const unsigned width = sample->width;
     const lmc__grouping one = {1, 0, {0}};
     lmc__classes planes; /* of the residuals, as those of a single class */
-    size_t i, n_equal = 0;
     unsigned p;
     if (!sample->may_group || width <= 2) return;
-    for (i = 0; i < sample->n; i++)
-        n_equal +=
-            lmc__load_element(sample->src, i, width) == lmc__load_element(sample->base, i, width);
     delta->sparse = n_equal > sample->n / 2;
     if (delta->sparse || delta->grouping.n_classes == 1) return;
     for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
     (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
                       &one);
     for (p = 0; p + 1 < width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], sample->n);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
-}
-
-/* Lists what has changed, if the sample says that it is little, and the block may be sparse. */
-static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed *list,
-                                      const lmc__block *block, const lmc__block *sample)
-{
-    lmc__changes changes = {{NULL, NULL, NULL}, 0, 0};
-    size_t i, n_changed = 0;
-    if (!block->may_group) return changes; /* Sparse is a kind of Grouping */
-    for (i = 0; i < sample->n; i++)
-        n_changed += lmc__load_element(sample->src, i, sample->width) !=
-                     lmc__load_element(sample->base, i, sample->width);
-    if (n_changed > sample->n / (LMC__SPARSE_ONE_IN - 4)) return changes;
-    n_changed = k->list_changes(k, &changes.crc, list, block->n / LMC__SPARSE_ONE_IN, block->src,
-                                block->base, block->n, block->width);
-    if (n_changed == SIZE_MAX) return changes;
-    changes.list = *list;
-    changes.n = n_changed;
-    return changes;
 }
 
 /* What the sample says of the prediction: it is worth nothing; it is worth an eighth of the size or
@@ -532,41 +406,48 @@ static lmc__changes lmc__list_changed(const lmc__kernels *k, const lmc__changed 
  */
 enum lmc__verdict { LMC__DIRECT, LMC__DELTA, LMC__EITHER };
 
-/* How to code a block against its prediction, and whether. At level max both ways are tried unless
- * the delta takes less than half, so that a block never gets larger by its prediction.
- *
- * The estimates for both ways come from one sample and are off by some percent, so they decide only
- * where they differ by an eighth. delta->worth is the border: a delta that takes more than that
- * after all is compared with the other way. */
+/* How to code a block against its prediction, and whether. The estimates for both ways come from
+ * one sample and are off by some percent, so they decide only where they differ by an eighth. At
+ * level max both ways are tried unless the delta takes less than half, so that a block never gets
+ * larger by its prediction. */
 static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
                                          const lmc__block *block)
 {
     const int is_max = block->level >= LMC_LEVEL_MAX;
-    const unsigned max_classes = block->may_group ? lmc__get_effort(block->level)->max_classes : 1u;
-    const size_t n = block->n;
-    const size_t room = n / LMC__SPARSE_ONE_IN;
+    const size_t n = block->n, room = n / LMC__SPARSE_ONE_IN;
     uint8_t *const top = e->stack.top, *behind_list;
+    lmc__changes *const changes = &delta->changes;
+    uint64_t direct, border;
+    size_t n_equal;
+    lmc__merging m;
     lmc__changed list;
-    uint64_t direct, worth;
     lmc__block sample;
     lmc__planes rows;
-    unsigned p;
     list.place = lmc__push_numbers(&e->stack, room);
     list.now = lmc__push_list(&e->stack, room * block->width);
     list.before = lmc__push_list(&e->stack, room * block->width);
     behind_list = e->stack.top;
-    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block) ||
+        !lmc__push_planes(e, &rows, sample.n, block->width))
         return LMC__DIRECT;
-    for (p = 0; p < block->width; p++)
-        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
-    delta->changes = lmc__list_changed(e->k, &list, block, &sample);
+    m.classes = e->scratch->keys;
+    m.merged = &e->scratch->merged;
+    m.n = n;
+    n_equal = lmc__count_keys(&m, &sample);
+    memset(changes, 0, sizeof *changes);
+    /* sparse is a kind of Grouping */
+    if (block->may_group && sample.n - n_equal <= sample.n / (LMC__SPARSE_ONE_IN - 4)) {
+        changes->n = e->k->list_changes(e->k, &changes->crc, &list, room, block->src, block->base,
+                                        n, block->width);
+        if (changes->n != SIZE_MAX) changes->list = list;
+    }
     direct = lmc__estimate_direct(e, &rows, &sample, n);
-    lmc__choose_classes(e->scratch, delta, &sample, block, block->order, max_classes);
-    if (!delta->changes.list.place) lmc__choose_layout(e, delta, &rows, &sample);
-    e->stack.top = delta->changes.list.place ? behind_list : top;
-    worth = is_max ? direct / 2 : direct - direct / 8;
-    delta->worth = (size_t)(worth / 8);
+    lmc__choose_classes(&m, delta, block, n_equal);
+    if (!changes->list.place) lmc__choose_layout(e, delta, &rows, &sample, n_equal);
+    e->stack.top = changes->list.place ? behind_list : top;
+    border = is_max ? direct / 2 : direct - direct / 8;
+    delta->border = (size_t)(border / 8);
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
-    return delta->bits < worth ? LMC__DELTA : LMC__EITHER;
+    return delta->bits < border ? LMC__DELTA : LMC__EITHER;
 }
 #endif /* LMC_NO_ENCODER */

@@ -8,49 +8,34 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 #include "codec/put_gaps.h"
+#include "codec/get_gaps.h"
 
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
- * A tree is written by partitioning. The list is mapped to ranks (see tree.h). At a node, the
- * kernel partition makes a mask of n bits, one for each element, and two lists: the elements that
- * go left, and those that go right. The mask is written, then the same is done to the left list and
- * to the right one. A child's n is a count of bits in its parent's mask, which the decoder counts,
- * too: so nothing but masks is stored. Each level of the tree passes over all elements that get
- * there once, in vectors of up to 64, without a branch or a table per element.
+ * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
+ * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
+ * and those that go right. The mask is written, then the same is done to the left list and to the
+ * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
+ * nothing but masks is stored.
  *
  * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree (tree.h), and its masks may be nested in turn, three deep.
- * That is how a list of which 1 % is not zero takes much less than a bit for each element, which no
- * Huffman code alone can do.
+ * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
+ * 1 % is not zero takes much less than a bit for each element.
  *
- * "No room" (0) means that the output would pass e->end. Then what has been written is of no use,
- * and the list, which partitioning has overwritten, is gone.
- *
- * The same where the list has a symbol for which the tree has neither a code nor an escape. The
- * tree was made of counts of all elements, which have changed since then (put_block.h). Such a
- * symbol's rank is above those of all leaves: it goes right at each node, so it is found where the
- * last leaf is, the rarest symbol's, by a look at very few elements. */
+ * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
+ * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
+ * the list has a symbol for which the tree has neither a code nor an escape, since elements have
+ * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
+ * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
+ * by a look at very few elements. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
-/* A mask of n bits is worth nesting if the bits that it is likely to save are worth the time (see
- * cost.h). It takes n / 200 bits more than its information, about: what the frozen tree needs
- * beyond the entropy. This is the one place where the encoder decides; the whole criterion is
- *
- *   1  it may be: n >= 256 and nesting < 2                     lmc__has_mode, a rule of the format
- *   2  it looks as if it pays                                  here
- *   3  it did pay: the code is a byte shorter than the mask    lmc__nest_mask
- *      and than its gaps                                       lmc__put_mask
- *
- * Which frozen tree it gets is lmc__choose_level's; the polarity says which bit is the rarer one.
- * If 2 or 3 fails the mask is raw. Only in one case it is nested or nothing: where the raw mask
- * does not fit in the output any more (lmc__put_node).
- *
- * The information of a mask is that of its number of ones, n log n - ones log ones - zeros log
- * zeros: as if bits did not depend on their neighbours. Where they do, the frozen tree gains more,
- * because it codes eight neighbours at a time, but nobody counts on it: this is one look at two
- * numbers for each mask. A short mask does not reach all nodes: one for eight bytes is counted. */
+/* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
+ * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
+ * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
+ * counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -63,13 +48,9 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
                                                 (uint64_t)nodes * LMC__NODE_TIME + LMC__NEST_TIME;
 }
 
-/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n. Levels from 2
- * on are the best codes for masks with a share of 2^-(level / 2 + 1) of rarer bits: 1/4 at level 2,
- * 1/45 at level 9, which serves all sparser ones, too. Of these the nearest in the logarithm is
- * taken. Levels 0 and 1 stand for 0.42 and 0.36. Masks like these are at the roots of ordinary
- * planes; the best codes would save little more there and have 43 nodes, so these two have few
- * lengths instead, nearly all leaves in flat nodes, and 9 and 13 nodes. Their borders are where the
- * costs of neighbouring trees are equal. (spec/frozen_trees.py derives all of it.) */
+/* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
+ * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
+ * trees are equal. spec/frozen_trees.py derives all of it. */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -83,13 +64,8 @@ static unsigned lmc__choose_level(size_t rarer, size_t n)
 }
 
 /* The nested code of a mask of size bytes, to code, which has room for as many: its size, or size
- * if it would not be smaller. list and spare: lists of size.
- *
- * The encoder's output is turned to `code` meanwhile, and back: the nodes below write to e->out,
- * wherever that is. The code is made beside the output, not in it, for the mask may stand there,
- * and has to be written as it is if the code is given up. The mask is read once, when it is mapped.
- *
- * All 256 symbols have a code, so ranks are a permutation of bytes and nothing escapes. */
+ * if it would not be smaller. list and spare: lists of size. The output is turned to `code`
+ * meanwhile: the mask may stand in the output, and is written as it is if the code is given up. */
 static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t size,
                              unsigned level, unsigned polarity, uint8_t *code, uint8_t *list,
                              uint8_t *spare)
@@ -110,80 +86,99 @@ static size_t lmc__nest_mask(lmc__encoder *e, unsigned nesting, const uint8_t *m
     return coded;
 }
 
-/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer, or if it
- * has few bits: what has changed is wanted one by one there. */
-#define LMC__GAPS_RARE_SHIFT 4u
-#define LMC__GAPS_FEW ((size_t)1 << 15)
-
-/* A mask of n bits, `ones` of them set, as mode byte and code, to e->out; it may stand at e->out +
- * 1 already. Returns 0 if there is no room.
- *
- * Mode byte: 0 raw; 1 + 2 * level + polarity nested; 21 + 2 * s + polarity gaps (spec 6.3). Where
- * bits are rare, gaps are the smallest, and nothing else is tried. Codes are made on the stack.
- * That it has no room for the three lists of a nested one cannot happen (workspace.h); if it did,
- * the mask would be raw, which is as right. */
+/* A mask of n bits, `ones` of them set, to e->out; it may stand in its place already. With a mode
+ * byte (lmc__has_mode) it may be nested: 0 raw; 1 + 2 * level + polarity nested. */
 static int lmc__put_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                         size_t ones, int is_of_class)
+                         size_t ones)
 {
-    const size_t size = (n + 7) / 8, rarer = lmc__min(ones, n - ones);
-    const unsigned polarity = ones > n - ones, level = lmc__choose_level(rarer, n);
-    uint8_t *const mode = e->out, *const top = e->stack.top;
-    const uint8_t *best = mask;
+    const size_t size = (n + 7) / 8, mode_size = lmc__has_mode(nesting, n) ? 1 : 0;
+    uint8_t *const top = e->stack.top;
     size_t best_size = size;
-    unsigned best_mode = 0;
-    const int is_rare = is_of_class && rarer <= n >> LMC__GAPS_RARE_SHIFT;
-    if (is_of_class && rarer && (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3))) {
-        const unsigned s = lmc__choose_gap_shift(n, rarer);
-        const size_t coded = lmc__count_gaps(mask, n, rarer, polarity, s);
-        uint8_t *const code = coded < best_size ? lmc__push_list(&e->stack, coded) : NULL;
-        if (code) {
-            lmc__put_gaps(code, coded, mask, n, rarer, polarity, s);
-            best = code;
-            best_size = coded;
-            best_mode = LMC__MASK_GAPS + 2 * s + polarity;
-        }
-    }
-    if ((best_mode == 0 || !is_rare) && lmc__is_worth_nesting(n, ones, level, e->worth)) {
-        uint8_t *const list = lmc__push_list(&e->stack, size);
-        uint8_t *const spare = lmc__push_list(&e->stack, size);
-        uint8_t *const code = lmc__push_list(&e->stack, size);
-        const size_t coded =
-            code ? lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare)
-                 : size;
-        if (coded < best_size) {
-            best = code;
-            best_size = coded;
-            best_mode = 1 + 2 * level + polarity;
+    unsigned mode = 0;
+    if (mode_size) {
+        const unsigned polarity = ones > n - ones,
+                       level = lmc__choose_level(polarity ? n - ones : ones, n);
+        if (lmc__is_worth_nesting(n, ones, level, e->worth)) {
+            uint8_t *const list = lmc__push_list(&e->stack, size);
+            uint8_t *const spare = lmc__push_list(&e->stack, size);
+            uint8_t *const code = lmc__push_list(&e->stack, size);
+            if (code) /* there always is room (workspace.h); if not, raw is as right */
+                best_size =
+                    lmc__nest_mask(e, nesting, mask, size, level, polarity, code, list, spare);
+            if (best_size < size) {
+                mask = code;
+                mode = 1 + 2 * level + polarity;
+            }
         }
     }
     e->stack.top = top;
-    if (best_size + 1 > (size_t)(e->end - mode)) return 0;
-    mode[0] = (uint8_t)best_mode;
-    if (best != mode + 1) memcpy(mode + 1, best, best_size);
-    e->out += best_size + 1;
+    if (mode_size + best_size > (size_t)(e->end - e->out)) return 0;
+    if (mode_size) *e->out = (uint8_t)mode;
+    e->out += mode_size;
+    if (mask != e->out) memcpy(e->out, mask, best_size);
+    e->out += best_size;
     return 1;
 }
 
-/* A mask with or without a mode byte, as is due; it may stand in its place already. Returns 0 if
- * there is no room. */
-static int lmc__put_list_mask(lmc__encoder *e, unsigned nesting, const uint8_t *mask, size_t n,
-                              size_t ones, int is_of_class)
+/* The mask of a class may be gaps if one bit in 2^RARE_SHIFT is the rarer one, or fewer: then
+ * nothing else is tried if they are smaller than the mask. Also if it has few bits; then what is
+ * smallest stays. */
+#define LMC__GAPS_RARE_SHIFT 4u
+#define LMC__GAPS_FEW ((size_t)1 << 15)
+
+/* A mask of n bits, of the places of its k ones; or NULL if there is no room. */
+static const uint8_t *lmc__make_mask(lmc__encoder *e, const uint32_t *ones, size_t n, size_t k)
 {
-    const size_t row = (n + 7) / 8;
-    if (lmc__has_mode(nesting, n)) return lmc__put_mask(e, nesting, mask, n, ones, is_of_class);
-    if (row > (size_t)(e->end - e->out)) return 0;
-    if (mask != e->out) memcpy(e->out, mask, row);
-    e->out += row;
-    return 1;
+    uint8_t *const mask = lmc__push_list(&e->stack, (n + 7) / 8);
+    size_t i;
+    if (mask) memset(mask, 0, (n + 7) / 8);
+    for (i = 0; mask && i < k; i++) mask[ones[i] / 8] |= (uint8_t)(1u << (ones[i] & 7));
+    return mask;
+}
+
+/* The mask of a class of n elements, k of them coded. mask or ones may be NULL, the places of the
+ * ones, but not both. Mode 21 + 2 * s + polarity: gaps (spec 6.3). */
+static int lmc__put_class_mask(lmc__encoder *e, const uint8_t *mask, const uint32_t *ones, size_t n,
+                               size_t k)
+{
+    const size_t size = (n + 7) / 8, rarer = lmc__min(k, n - k);
+    const unsigned polarity = k > n - k, s = lmc__choose_gap_shift(n, rarer);
+    const int is_rare = rarer <= n >> LMC__GAPS_RARE_SHIFT,
+              may_be_gaps = lmc__has_mode(0, n) && rarer &&
+                            (is_rare || (n <= LMC__GAPS_FEW && rarer <= n / 3));
+    uint8_t *const start = e->out, *const top = e->stack.top;
+    size_t gaps = SIZE_MAX;
+    int fits = 0;
+    if (!mask && polarity) mask = lmc__make_mask(e, ones, n, k);
+    if (may_be_gaps && (polarity || !ones)) {
+        uint32_t *const places = lmc__push_numbers(&e->stack, rarer);
+        if (!places || !mask) return 0;
+        (void)lmc__list_ones(places, rarer, mask, n, polarity ? UINT64_MAX : 0);
+        ones = places;
+    }
+    if (may_be_gaps) gaps = lmc__count_gaps(ones, rarer, s);
+    if (!is_rare || gaps >= size) {
+        if (!mask) mask = lmc__make_mask(e, ones, n, k);
+        fits = mask && lmc__put_mask(e, 0, mask, n, k);
+    }
+    if (gaps < size && (!fits || gaps < (size_t)(e->out - start))) {
+        e->out = start;
+        fits = gaps < (size_t)(e->end - start);
+        if (fits) {
+            *e->out = (uint8_t)(LMC__MASK_GAPS + 2 * s + polarity);
+            lmc__put_gaps(e->out + 1, gaps, ones, rarer, s);
+            e->out += gaps + 1;
+        }
+    }
+    e->stack.top = top;
+    return fits;
 }
 
 /* What is left of an inner node that is partitioned: its mask, which may lie in its place in the
- * output already, and the children; left and right are the two lists, each with room for n. Returns
- * 0 if there is no room.
+ * output already, and the children; left and right are the two lists, each with room for n.
  *
  * Two buffers are enough for a whole tree. The left child works in place, with what is behind the
- * right list as its spare (n - n_right bytes are free there, all that it has); after it, all of
- * left is free, and is the spare of the right child.
+ * right list as its spare; after it, all of left is free, and is the spare of the right child.
  *
  *     left    |  n - n_right elements  | free         |
  *     right   |  n_right elements      | left's spare |      while the left child is coded
@@ -197,13 +192,13 @@ static int lmc__put_sides(lmc__encoder *e, lmc__node node, lmc__children childre
                           const uint8_t *mask, uint8_t *left, uint8_t *right, size_t n,
                           size_t n_right)
 {
-    return lmc__put_list_mask(e, node.nesting, mask, n, n_right, 0) &&
+    return lmc__put_mask(e, node.nesting, mask, n, n_right) &&
            lmc__put_node(e, children.left, left, right + n_right, n - n_right) &&
            lmc__put_node(e, children.right, right, left, n_right);
 }
 
-/* All leaves of the node are symbols, and the last one is the tree's last one: there are what has
- * no code, if there is anything. */
+/* The last leaf of a tree that has neither an escape nor a code for each byte is among the node's:
+ * what has no code is there, if there is anything. */
 LMC__INLINE int lmc__may_have_uncoded(const lmc__tree *tree, lmc__node node)
 {
     return node.end_leaf == tree->n_leaves && tree->escape == tree->n_leaves &&
@@ -226,19 +221,16 @@ LMC__INLINE int lmc__is_known(const lmc__tree *tree, lmc__node node)
 }
 
 /* A node of tree e->scratch->trees[node.nesting]; list: ranks of its n elements, overwritten;
- * spare: a list of n. Returns 0 if there is no room.
+ * spare: a list of n.
  *
  * The five cases of spec 6.2: nothing to say (no elements, or all are one symbol); the escape,
  * whose ranks are mapped back to bytes; a flat node, as planes of bits; else a mask and two
  * children. The partition writes the mask where it will stand, behind its mode byte if it has one.
- * Only where that would pass the end, the mask goes to the stack first: nested it may fit.
+ * Only where that would pass the end, the mask goes to the stack first: nested it may fit. A list
+ * is not wanted where a child is one symbol.
  *
- * The partition is told that a list is not wanted where a child is one symbol: what is known of all
- * its elements is not written. The count of ones is the size of the right list in any case.
- *
- * Recursion is 15 deep at most in each of up to three trees; the depth of a code is its length.
- * Time is n for each level of the tree, so at most 15 n; for a skewed list it is little more than
- * n, as few elements get far down. A nested mask is a list of an eighth as many bytes. */
+ * Recursion is 15 deep at most in each of up to three trees. Time is n for each level of the tree,
+ * so at most 15 n; for a skewed list little more than n. */
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n)
 {
     const lmc__tree *const tree = &e->scratch->trees[node.nesting];
@@ -282,7 +274,7 @@ static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t
 }
 
 /* The header of a tree (spec 6.1): the mode byte, the range of symbols that have a code, and four
- * bits for the length of each, then of the escape. Returns 0 if there is no room. */
+ * bits for the length of each, then of the escape. */
 static int lmc__put_tree_header(lmc__encoder *e, const lmc__plan *plan)
 {
     const unsigned count = plan->last - plan->first + 1,
@@ -313,8 +305,7 @@ static int lmc__tree_set_plan(lmc__tree *tree, const lmc__plan *plan)
     return 1;
 }
 
-/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten.
- * Returns 0 if there is no room. */
+/* A list of n bytes as a tree, mode byte and all; row and spare are lists and are overwritten. */
 static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, uint8_t *spare,
                          size_t n)
 {
@@ -325,8 +316,7 @@ static int lmc__put_tree(lmc__encoder *e, const lmc__plan *plan, uint8_t *row, u
 }
 
 /* The same for a plane whose root is done: the kernel split_root has mapped it by the ranks of
- * e->scratch->root_tree and partitioned it, to root->mask, row and spare. Other planes were coded
- * since, with trees[0], so the root's tree was kept apart and is put there now. */
+ * e->scratch->root_tree and partitioned it, to root->mask, row and spare. */
 static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__parted *root,
                          uint8_t *row, uint8_t *spare, size_t n)
 {
@@ -339,7 +329,7 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
                           root->n_right);
 }
 
-/* A list of bytes that are all alike. Returns 0 if there is no room. */
+/* A list of bytes that are all alike. */
 static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
     if (e->end - e->out < 2) return 0;
@@ -349,7 +339,7 @@ static int lmc__put_constant(lmc__encoder *e, uint8_t value)
     return 1;
 }
 
-/* A list as it is. Returns 0 if there is no room. */
+/* A list as it is. */
 static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
     if ((size_t)(e->end - e->out) < n + 1) return 0;
@@ -359,30 +349,16 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
     return 1;
 }
 
-/* How lmc__put_planned ends.
- *
- * SPOILED is what a failed tree leaves behind. Partitioning sorts a list in place, from the root
- * down, so when the output turns out too long the list is in pieces: ranks, in the order of leaves.
- * The plan said that it would fit, but a plan is made from a sample. A copy of each list would make
- * this cheap and every block slower. So the caller makes the row again from the block's elements,
- * by the kernel that made it the first time, which makes all other rows, too; and writes it raw,
- * which cannot fail for that reason again. Where it was the room in the output that the tree did
- * not fit in, raw does not fit either, and says so. */
-enum lmc__put {
-    LMC__PUT_NO_ROOM,
-    LMC__PUT_DONE,
-    LMC__PUT_SPOILED /* as a tree the list takes more bytes than it has: nothing is written, but row
-                        is overwritten. Rare, so nobody keeps a copy: make it again, and write it
-                        by lmc__put_raw */
-};
+/* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
+ * list would make every block slower, so the caller makes the row again from the elements, which is
+ * rare, and writes it by lmc__put_raw. */
+enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
- * lmc__put_root, or NULL.
- *
- * The end is moved to n bytes from here for a tree: with its mode byte it must be shorter than raw,
- * which takes n + 1. That a sample had one symbol only is looked into, by one pass that stops
- * at the first other byte; if there is one, the tree has an escape for it. So is a constant, for
- * elements may have changed since they were counted. */
+ * lmc__put_root, or NULL. A tree must be shorter than raw, which takes n + 1 bytes with its mode.
+ * That a list is constant is looked into, for it may be a guess, or have changed; the tree of one
+ * symbol has an escape. */
 static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
                                       const lmc__plan *plan, const lmc__parted *root, uint8_t *row,
                                       uint8_t *spare, size_t n)
@@ -405,7 +381,7 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
 
 #ifndef LMC_NO_QUANTIZE
 /* A list of n > 0 bytes in the best way, for callers that cannot make it again: row is not changed.
- * work and spare are lists; sample: as for lmc__choose_list. Returns 0 if there is no room. */
+ * work and spare are lists; sample: as for lmc__choose_list. */
 static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uint8_t *spare,
                          size_t n, unsigned sample)
 {

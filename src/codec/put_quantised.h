@@ -19,33 +19,27 @@
  * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *      |            |                                                             |
- *      |            +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *      +--> with is_recovered compared, in the end, with what was restored
+ *                   |                                                             |
+ *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements, never of
- * those that came in.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
-    /* The prediction of as many elements, as the decoder will have it; or NULL. */
-    const uint8_t *second;
-    /* Which number the first has in its tensor. Groups are counted from the tensor's first element,
-     * and blocks may begin within one. */
-    uint64_t first;
+    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
+    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* The scale of element number first of the tensor; returns how many of n elements share it. Groups
- * go on across blocks: a block's first group is what is left of the one that it begins in. */
+/* The scale of element number first of the tensor; returns how many of n elements share it: of a
+ * block's first group what is left of it. */
 LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
                                   uint32_t *scale)
 {
@@ -54,9 +48,8 @@ LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, si
     return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
 }
 
-/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only. A
- * run of elements of one scale is one call of the kernel. Returns how many symbols are
- * LMC__EXCEPTION. */
+/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only.
+ * Returns how many symbols are LMC__EXCEPTION. */
 static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
                                 uint16_t *symbols, const uint8_t *x, const uint8_t *s,
                                 uint64_t first, size_t n)
@@ -88,29 +81,19 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser: where it comes from, and rooms that the caller gives for
- * all that is found on the way.
- *
- * Three callers go the same way with different rooms: a block's encoder, whose codes go to lists
- * and whose elements to the block's content; lmc_quantizer_apply, which keeps the elements and
- * throws the codes away; and a fit that measures what is lost (quantise/fit_error.h). So what is
- * measured, what is quantised in place and what is decoded are the same. */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
+ * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
+ * a fit that measures what is lost (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
-    /* At most LMC__QUANTIZED_STRIP elements. */
-    lmc__quant_source source;
-    /* Gets what decoding will give. May be source.elements: that is quantising in place. */
-    uint8_t *dst;
-    /* Get the nearest symbols, LMC__EXCEPTION included, which tells where exceptions are. */
-    uint16_t *symbols;
-    /* Get the codes, of exceptions those of zero. low is NULL where there are no low bits. */
-    uint8_t *high, *low;
+    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
+    uint8_t *dst;             /* what decoding will give; may be source.elements */
+    uint16_t *symbols;        /* the nearest ones; LMC__EXCEPTION tells where exceptions are */
+    uint8_t *high, *low;      /* the codes, of exceptions those of zero; low may be NULL */
 } lmc__quant_strip;
 
 /* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
- * will be restored: they are in `room`, a strip's, or the strip's own where nothing differs.
- *
- * An exception takes the code of zero, which every table and every grid has; what is restored from
- * it is overwritten. */
+ * will be restored: in `room`, a strip's, or the strip's own where nothing differs. An exception
+ * takes the code of zero, which every table and every grid has. */
 static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
                                       const lmc__quant_strip *strip, size_t exceptions,
                                       uint16_t *room)
@@ -133,64 +116,39 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     return symbols;
 }
 
-/* F32 are restored where they are to be, and exceptions put back over what zero's code gave. They
- * need a copy, for that may be where they came from; strips without any, which is nearly all, are
- * spared it. */
-static size_t lmc__quantize_f32(const lmc__kernels *k, const lmc__quant_params *q,
-                                const lmc__quant_strip *strip)
-{
-    const lmc__quant_source *const in = &strip->source;
-    uint8_t copy[4 * LMC__QUANTIZED_STRIP];
-    uint16_t room[LMC__QUANTIZED_STRIP];
-    const size_t exceptions =
-        lmc__find_symbols(k, q, strip->symbols, in->elements, in->second, in->first, in->n);
-    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
-    size_t i;
-    if (exceptions) memcpy(copy, in->elements, 4 * in->n);
-    lmc__restore_symbols(k, q, strip->dst, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
-        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(strip->dst + 4 * i, copy + 4 * i, 4);
-    return exceptions;
-}
-
-/* BF16 are widened, restored as F32, and rounded as the decoder rounds them. `restored` first holds
- * the predictions: each is used before it is overwritten. `wide` keeps the elements, so exceptions
- * are copied from there, whatever dst is.
+/* Returns the number of exceptions, which dst has as they came. BF16 are widened, restored as F32,
+ * and rounded as the decoder rounds them. `restored` first holds the predictions of BF16: each is
+ * used before it is overwritten.
  *
- *     elements --> wide --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
- *     predictions --------> restored ----------------^  (their room is taken over) */
-static size_t lmc__quantize_bf16(const lmc__kernels *k, const lmc__quant_params *q,
-                                 const lmc__quant_strip *strip)
+ *     elements --> x --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
+ *     predictions -----> s -----------------------^
+ *
+ * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
+ * these round to the same. Hence a writer may be given elements that were quantised in place. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_strip *strip)
 {
     const lmc__quant_source *const in = &strip->source;
     const size_t n = in->n;
     uint8_t *const dst = strip->dst;
     uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
     uint16_t room[LMC__QUANTIZED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, in->elements, in->n, 2);
-    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, in->n, 2) : NULL;
-    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, in->n);
+    const uint8_t *const x = lmc__widen(wide, in->elements, n, q->width);
+    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, n, q->width) : NULL;
+    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, n);
     const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
     size_t i;
-    lmc__restore_symbols(k, q, restored, symbols, s, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
+    lmc__restore_symbols(k, q, restored, symbols, s, in->first, n);
+    for (i = 0; i < n && exceptions; i++)
         if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    for (i = 0; i < n; i++) {
+    if (q->width == 4) memcpy(dst, restored, 4 * n);
+    for (i = 0; i < n && q->width == 2; i++) {
         /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
          * quiet. */
         const uint32_t v = lmc__load32(restored + 4 * i);
         lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
     }
     return exceptions;
-}
-
-/* Returns the number of exceptions, which dst has as they came. Done again, it changes nothing:
- * restored elements lie on points, or BF16, which were rounded, so near to some that these round to
- * the same. Hence a writer may be given elements that were quantised in place before. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
-                                  const lmc__quant_strip *strip)
-{
-    return q->width == 4 ? lmc__quantize_f32(k, q, strip) : lmc__quantize_bf16(k, q, strip);
 }
 
 /* Part of a block: n elements from number i on. */
@@ -210,16 +168,14 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
  *   | head | table | positions -->             | values -->             | end
  *                  |<-- 4 * max bytes -->      |<-- width * max -->     |
  *
- * Positions are at their place already. Values begin behind the most positions that fit together
- * with their values; when the number of exceptions is known, they are moved down. */
+ * When their number is known, the values are moved down. */
 typedef struct lmc__exceptions {
     uint8_t *positions, *values;
     size_t n, max;
 } lmc__exceptions;
 
 /* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend, as spec/quantised.md wants them. elements: where
- * the strip was restored to, which has exceptions as they came. */
+ * room. Strips come in order, so positions ascend. elements: where the strip was restored to. */
 static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
                                const uint8_t *elements, unsigned width, size_t i, size_t n)
 {
@@ -235,10 +191,8 @@ static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
 
 /* Codes, exceptions and CRC of all elements; content: what they are restored to. Returns 0 if the
  * exceptions do not fit; content and CRC are complete all the same, for the block is then stored.
- * The CRC is taken strip by strip, while the strip is in the first cache.
- *
- * The elements and the prediction may change meanwhile (put_block.h). The prediction is
- * source->second, restored if it was quantised itself: a strip of it is copied first. */
+ * The elements and the prediction may change meanwhile (put_block.h): a strip of the prediction is
+ * copied first. */
 static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params *q,
                                   const lmc__quant_source *source, uint8_t *content, uint8_t *high,
                                   uint8_t *low, lmc__exceptions *exceptions, uint32_t *crc)
@@ -268,10 +222,9 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     return fits;
 }
 
-/* The payload's head, and the table behind it. Fields that do not apply are 0, as decoders check.
- * The first group is what is left of the group in which the block begins. The offsets are those of
- * spec/quantised.md; get_quantised.h has them as a table. The table's entry 0, for zero, is not
- * stored. */
+/* The payload's head, and the table behind it without its entry 0. Fields that do not apply are 0.
+ * The first group is what is left of the group in which the block begins. get_quantised.h has the
+ * offsets as a table. */
 static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, uint64_t first,
                                     size_t n_exceptions)
 {
@@ -298,8 +251,7 @@ static void lmc__put_quantized_head(uint8_t *dst, const lmc__quant_params *q, ui
 }
 
 /* The scales of the groups that n elements from number first are in: a list of their low bytes,
- * and one of their high ones. High bytes, a sign of 0 and most of an exponent, are all but
- * constant. Returns 0 if there is no room. */
+ * and one of their high ones. Returns 0 if there is no room. */
 static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t first, size_t n,
                            uint8_t *work, uint8_t *spare, unsigned sample)
 {
@@ -317,16 +269,12 @@ static int lmc__put_scales(lmc__encoder *e, const lmc__quant_params *q, uint64_t
     return 1;
 }
 
-/* The payload of a quantised block, in the order of the picture above. content: a list of as many
- * bytes as the elements, becomes what they are restored to, also if 0 is returned: where the
- * payload is not smaller than they are, as spec/quantised.md wants it, or does not fit in cap. The
- * lists come last, because their size is known when they are written, while exceptions must be
- * counted first.
+/* The payload of a quantised block. content: a list of as many bytes as the elements, becomes what
+ * they are restored to, also if 0 is returned: where the payload is not smaller than they are, or
+ * does not fit in cap.
  *
  * One pass over the elements, in which codes go to `high` and `low` and exceptions to the payload;
- * then each list is coded by itself. Codes are never made again: lmc__put_list works on a copy, so
- * that a tree that gets too long costs no second pass of quantising. `high` and `low` are written
- * even if there is no room for exceptions, because content needs the whole pass anyway. */
+ * then each list is coded by itself, from a copy (lmc__put_list): codes are never made again. */
 static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, uint8_t *dst,
                                  size_t cap, const lmc__quant_source *source, uint8_t *content,
                                  enum lmc_level level, uint32_t *crc)
@@ -358,75 +306,74 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
     return (size_t)(e->out - dst);
 }
 
-/* A block that is quantised; or, if that is not smaller, its restored elements stored. They are not
+/* job's block, quantised; or, if that is not smaller, its restored elements stored. They are not
  * coded without loss instead: whoever quantised the same tensor before, to predict another one, has
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements are the truth: they were quantised before, and what is coded must
- * be exactly they. Almost all blocks do come out so. One that does not, as one that was stored and
- * does not lie on the grid, is coded without loss.
+ * With is_recovered the elements were quantised before, and what is coded must be exactly they.
  *
  *     payload fits   is_recovered   restored = elements   the block is
  *          1              0               any             quantised
  *          0              0               any             its restored elements, stored
  *          1              1               yes             quantised
  *       otherwise         1                               coded without loss, from the elements */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    uint8_t *const out = (uint8_t *)dst, *const payload = out + LMC_BLOCK_HEADER_SIZE;
-    const size_t size = source->n * q->width;
+    const lmc__quant_params *const q = job->quant;
+    uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
+    const size_t size = job->src_size;
+    lmc__quant_source source;
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
     lmc__encoder e;
-    if (dst_cap < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
-    cap = dst_cap - LMC_BLOCK_HEADER_SIZE;
+    if (job->dst_size < LMC_BLOCK_HEADER_SIZE) return LMC_ERR_DST_TOO_SMALL;
+    cap = job->dst_size - LMC_BLOCK_HEADER_SIZE;
     e.k = k;
-    e.worth = lmc__get_effort(level)->direct_worth;
+    e.worth = lmc__get_effort(job->level)->direct_worth;
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
+    source.elements = job->src;
+    source.second = job->base;
+    source.first = job->first_element;
+    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
-        lmc__put_quantized(&e, q, payload, cap, source, restored, level, &coding.content_crc);
-    /* The workspace is given up and used again: source lies elsewhere. */
-    if (q->is_recovered &&
-        (coding.payload_size == 0 || memcmp(restored, source->elements, size) != 0))
-        return lmc__encode_block(k, dst, dst_cap, dst_size, source->elements, size, NULL,
-                                 q->width == 2 ? LMC_BF16 : LMC_F32, 0, level, number, ws, ws_size,
-                                 NULL, NULL);
+        lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
+    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+        lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
+        enum lmc_status status;
+        lossless.base = NULL;
+        lossless.dtype = q->width == 2 ? LMC_BF16 : LMC_F32;
+        lossless.sum = NULL;
+        status = lmc__encode_block(k, &lossless, ws, ws_size);
+        job->dst_size = lossless.dst_size;
+        return status;
+    }
     if (coding.payload_size) {
         coding.layout = LMC__LAYOUT_QUANTIZED;
         coding.is_predicted = q->is_predicted;
     } else {
         if (cap < size) return LMC_ERR_DST_TOO_SMALL;
-        coding.layout = LMC__LAYOUT_STORED;
         coding.payload_size = size;
         memcpy(payload, restored, size);
     }
-    lmc__put_block_header(out, &coding, q->width, source->n, k, number);
+    lmc__put_block_header(job->dst, &coding, q->width, source.n, k, job->number);
     *content = restored;
-    *dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
     return LMC_OK;
 }
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. This stands here so that wave.h need not know
- * how the library was configured. */
-static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, void *dst, size_t dst_cap,
-                                             size_t *dst_size, const lmc__quant_params *q,
-                                             const lmc__quant_source *source, enum lmc_level level,
-                                             uint32_t number, void *ws, size_t ws_size,
-                                             const uint8_t **content)
+/* There are no quantisers, so no block asks for one. */
+static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
+                                             size_t ws_size, const uint8_t **content)
 {
-    (void)k, (void)dst, (void)dst_cap, (void)dst_size, (void)q, (void)source, (void)level;
-    (void)number, (void)ws, (void)ws_size, (void)content;
+    (void)k, (void)job, (void)ws, (void)ws_size, (void)content;
     return LMC_ERR_UNSUPPORTED;
 }
 

@@ -16,49 +16,42 @@
  *                 in straight lines between them: all but a logarithm.
  *
  * A scale is the upper half of a float, so it has 8 bits of mantissa; q has at most 16. Their
- * product has 24, as many as a float holds, so it is exact: no rounding mode, no precision of a
- * machine's registers and no option of a compiler can change it. The limits of scales keep it
- * normal and finite.
+ * product has 24, as many as a float holds, so it is exact on every machine. The limits of scales
+ * keep it normal and finite.
  *
  * Each group of group_size neighbours has a scale that is stored; or, with is_predicted, each
- * element has one that follows from its prediction, which the decoder has, too. For the first
- * moment of an optimizer that is the second moment, and the points are updates.
+ * element has one that follows from its prediction. For the first moment of an optimizer that is
+ * the second moment, and the points are updates.
  *
  * Symbols become bytes by a table, whose index is High; or they are cut into Low, the lowest
- * low_bits bits, and High, the others.
- *
- * For example, a linear grid with min = -3 whose group has the scale 0.25, and low_bits = 0:
+ * low_bits bits, and High, the others. For example, a linear grid with min = -3 whose group has the
+ * scale 0.25, and low_bits = 0:
  *
  *   symbol      0    1     2     3     4    5     6     7     and so on
  *   q                -3    -2    -1    0    1     2     3
  *   element     0  -0.75  -0.5 -0.25   0   0.25  0.5  0.75
  *
  * Symbol 4 says the same as symbol 0, which encoders use. A table 1, 3, 6 would keep -0.75, -0.25
- * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0. On a logarithmic grid with step = 2^22,
- * half an octave, min = -2 and the scale 1.0 the points are 0.5, 0.75, 1, 1.5, 2, ...
+ * and 0.5 of it, as codes 1, 2 and 3, and zero as code 0.
  *
- * How a symbol becomes an element is the format's: encoder and decoder do it by the same kernels
- * (kernels/grids.h). How an element finds its symbol is the encoder's: any choice can be decoded.
- *
- * An exception is an element that is on no grid (NaN, infinities, -0, subnormals and what is out
- * of reach): it is stored as it is. */
+ * How a symbol becomes an element is the format's (kernels/grids.h). How an element finds its
+ * symbol is the encoder's: any choice can be decoded. An exception is an element that is on no grid
+ * (NaN, infinities, -0, subnormals and what is out of reach): it is stored as it is. */
 
 /* The head of a quantised block's payload. */
 #define LMC__QUANTIZED_HEADER 32u
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
- * and scales, to whoever found it (lmc_quantizer) or, in a decoder, to the block at hand. */
+ * and scales, to whoever found it. */
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */

@@ -23,8 +23,8 @@
 #endif
 #if LMC__SIMDE
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wsign-conversion" /* SIMDe's parameters are int8_t where the      \
-                                                      compilers' own headers say char */
+/* SIMDe's parameters are int8_t where the compilers' own headers say char. */
+#pragma GCC diagnostic ignored "-Wsign-conversion"
 #define SIMDE_ENABLE_NATIVE_ALIASES
 #include <simde/x86/avx2.h>
 #define _mm_popcnt_u64(v) __builtin_popcountll(v) /* not in SIMDe */

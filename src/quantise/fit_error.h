@@ -17,14 +17,11 @@
  *   NMSE      the sum of squared changes, over the sum of squares
  *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
  *
- * There are two ways to them. lmc__estimate_error takes the symbols' counts alone: a pass over 64
- * Ki numbers, for each grid that is tried. lmc__measure_loss restores the sample and compares it:
- * what is reported for a linear grid, and what the bound is held against. A logarithmic grid needs
- * no such pass: its relative errors do not depend on where the elements lie. */
+ * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
+ * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
@@ -50,83 +47,34 @@ static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
     return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
 }
 
-/* The squared relative error of n magnitudes on a logarithmic grid, from squares12: 12 times the
- * sum of their squared errors, in points. One point is `step` of the 2^23 numbers of an octave.
- * There a float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error
- * over m in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
- * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. */
-static lmc__q32 lmc__log_error(uint64_t squares12, uint64_t n, uint32_t step)
+/* The error of n magnitudes on a logarithmic grid, from squares12: 12 times the sum of their
+ * squared errors, in points. (An even error within one point has the mean square 1/12.) One point
+ * is `step` of the 2^23 numbers of an octave. There a float x = 2^e * m, 1 <= m < 2, is off by 2^e
+ * times the error in octaves, so by the error over m in proportion. In octaves that are evenly
+ * filled by logarithm, the mean of 1 / m^2 is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln
+ * 2) = 0.541. An update moves half as far as its second moment, by the root. */
+static lmc__q32 lmc__log_error(const lmc__fit *f, uint64_t squares12)
 {
-    /* (step / 2^23)^2 * 0.541 * squares12 / 12 / n; step is at most 2^24 */
-    const uint64_t step2 = (uint64_t)step * step; /* in 2^-46 */
-    uint64_t mean = n ? squares12 * 256 / n : 0;  /* in 2^-8 */
-    /* Both factors are cut to 32 bits, so that their product fits; the shift says how far it is
-     * from units of 2^-32. */
-    unsigned shift = 46 + 8 - 32;
-    uint64_t a = step2 / 12 * 541 / 1000;
-    while (a >> 32) {
-        a >>= 1;
-        shift--;
-    }
-    while (mean >> 31) {
-        mean >>= 1;
-        shift--;
-    }
-    a *= mean;
-    if ((int)shift < 0 || a >> shift > LMC__Q32_MAX) return LMC__Q32_MAX;
-    return (lmc__q32)(a >> shift);
-}
-
-/* What rounding to BF16 adds: an even error within 2^-7 of an octave's begin, squared 2^-14 / 12,
- * times 0.541 (see lmc__log_error), times 2^32: 11818. */
-#define LMC__BF16_ERROR ((lmc__q32)11818)
-
-/* The error by the quantiser's measure, from squares12: 12 times the sum of squared errors, in
- * points. (An even error within one point has the mean square 1/12, so squares12 is a whole
- * number.)
- *
- * Of a linear grid it is the sum over that of the points' squares, over all elements as if they
- * were of one scale: right where the loss is spread as the elements are. Of updates that is so, for
- * they are counted in scales themselves. */
-static lmc__q32 lmc__estimate_error(const lmc__fit *f, uint64_t squares12)
-{
-    const lmc__quant_params *const q = &f->q->params;
-    uint64_t power = 0; /* sum of squares, in points */
+    /* (step / 2^23)^2 * 0.541 / 12 in 2^-46, and squares12 / n in 2^-8; step is at most 2^24. Both
+     * are cut so that their product fits; shift: from that to units of 2^-32. */
+    const uint64_t step = f->q->params.grid.step;
+    uint64_t a = step * step / 12 * 541 / 1000, b = f->total ? squares12 * 256 / f->total : 0;
+    int shift = 46 + 8 - 32;
     lmc__q32 error;
-    uint32_t s;
-    if (q->grid.is_log) error = lmc__log_error(squares12, f->total, q->grid.step);
-    else {
-        for (s = 1; s < LMC__EXCEPTION; s++) {
-            const int64_t v = (int64_t)q->grid.min + s - 1;
-            power += f->counts[s] * (uint64_t)(v * v);
-        }
-        error = power >> 60 ? LMC__Q32_MAX : lmc__fraction(squares12 / 12, power);
-        if (q->width == 2)
-            error = error > LMC__Q32_MAX - LMC__BF16_ERROR ? LMC__Q32_MAX : error + LMC__BF16_ERROR;
-    }
-    if (f->q->info.loss.measure != LMC_MEASURE_UPDATE) return error;
-    error = lmc__root_q32(error);
-    return q->grid.is_log ? error / 2 : error; /* of v: the root halves relative errors */
+    for (; a >> 32; a >>= 1) shift--;
+    for (; b >> 31; b >>= 1) shift--;
+    error = shift < 0 || a * b >> shift > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)(a * b >> shift);
+    return f->q->info.loss.measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) / 2 : error;
 }
 
-/* The error of the grid as it is, if errors are spread evenly over each point's interval: of one
- * point's width, squared, a 12th. Elements that became zero have one, too. */
-static lmc__q32 lmc__even_error(const lmc__fit *f)
-{
-    const uint32_t lost = f->counts[0] > f->zeros ? f->counts[0] - f->zeros : 0;
-    return lmc__estimate_error(f, f->total + lost);
-}
-
-/* The asked bound; of measures that are estimated or sampled a hundredth less: on real moments
- * estimates were up to 0.7 % below the truth. */
+/* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
 static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 {
     const lmc__q32 bound = (lmc__q32)(options->bound * LMC__Q32_ONE);
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
- * any order, and no square is lost beside a large sum, as it would be in a double. */
+/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -158,8 +106,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
- * their ratio counts. */
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -178,39 +126,24 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
     lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
 }
 
-/* The same of an update: in units of its scale, which is the divisor of the update within 6 %. It
- * is below 2^15 scales: times 2^24, over the scale's power of two, makes 40 bits, and over twice
- * its mantissa, of 8 bits, 31. */
-LMC__INLINE void lmc__add_update_loss(lmc__losses *sums, uint32_t v, uint32_t w, uint32_t scale)
+/* The unit for elements of all groups: a 2^16th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^31 units of 64 bits. */
+static double lmc__find_unit(const lmc_quantizer *q)
 {
-    const int64_t mantissa = 0x80 | (scale >> 16 & 0x7F);
-    lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)), 2 * mantissa);
-}
-
-/* The bits of the largest magnitude in the sample that is no exception: a pass of its own, which
- * finds the unit for the next one. */
-static enum lmc_status lmc__find_largest(lmc__fit *f, uint32_t *largest)
-{
-    const uint64_t stride = lmc__get_stride(f->q);
-    uint64_t at;
+    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
     size_t i;
-    *largest = LMC__MIN_SCALE;
-    for (at = 0; at < f->q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(f->q, at);
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        (void)lmc__find_symbols(f->k, &f->q->params, f->symbols, f->x, f->s, at, n);
-        for (i = 0; i < n; i++) {
-            const uint32_t magnitude = lmc__load32(f->x + 4 * i) & 0x7FFFFFFF;
-            if (f->symbols[i] != LMC__EXCEPTION && magnitude > *largest) *largest = magnitude;
-        }
-    }
-    return LMC_OK;
+    for (i = 0; i < q->n_groups; i++)
+        if (q->params.scales[i] > largest) largest = q->params.scales[i];
+    return lmc__power(15 + 127 - (largest >> 7));
 }
 
 /* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
  * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
- * would be all of them. So are zeros, which are restored as zeros. unit: of elements that are not
- * predicted. */
+ * would be all of them. So are zeros, which are restored as zeros. Symbols are left in f->symbols.
+ *
+ * unit: of elements that are not predicted. An update is counted in its scale, which is the divisor
+ * of the update within 6 %. It is below 2^15 scales: times 2^24, over the scale's power of two,
+ * makes 40 bits, and over twice its mantissa, of 8 bits, 31. */
 static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
                             lmc__losses *sums)
 {
@@ -233,42 +166,48 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     for (i = 0; i < n; i++) {
         const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
         if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
-        if (q->is_predicted)
-            lmc__add_update_loss(
-                sums, v, w, lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid));
-        else lmc__add_loss(sums, v, w, unit, 1);
+        if (q->is_predicted) {
+            const uint32_t scale =
+                lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
+            lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)),
+                          2 * (int64_t)(0x80 | (scale >> 16 & 0x7F)));
+        } else lmc__add_loss(sums, v, w, unit, 1);
     }
 }
 
-/* What the quantiser, complete by now, loses of a linear tensor: of the elements, in units of which
- * the largest has 30 bits, or of updates. With UPDATE the root of it.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
+ * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
  *
- * Sums are of whole numbers, so no order of additions, no width of vectors and no option of a
- * compiler changes them. Elements of a billionth of the largest count as zero: a tensor's loss is a
- * ratio of sums in which they have no part. */
-static enum lmc_status lmc__measure_loss(lmc__fit *f, lmc__q32 *error)
+ * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
+ * it. */
+static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
-    const lmc_quantizer *const q = f->q;
+    lmc_quantizer *const q = f->q;
     const uint64_t stride = lmc__get_stride(q);
+    const double unit = lmc__find_unit(q);
     lmc__losses sums = {{0, 0}, {0, 0}};
-    double unit = 1;
-    uint64_t at;
-    if (!q->params.is_predicted) {
-        uint32_t largest;
-        LMC__TRY(lmc__find_largest(f, &largest));
-        unit = lmc__power(30 + 127 - (int)(largest >> 23) - 1);
-    }
+    uint64_t at, seen = 0;
+    memset(f->counts, 0, sizeof f->counts);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
-        size_t i, part;
+        size_t i, j, part;
         LMC__TRY(lmc__read_chunk(f, at, n));
         for (i = 0; i < n; i += part) {
             part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            lmc__add_losses(f, at, i, part, unit, &sums);
+            if (error) lmc__add_losses(f, at, i, part, unit, &sums);
+            else
+                (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x + 4 * i,
+                                        f->s ? f->s + 4 * i : NULL, at + i, part);
+            for (j = 0; j < part; j++) f->counts[f->symbols[j]]++;
         }
+        seen += n;
     }
-    *error = lmc__wide_fraction(sums.lost, sums.all);
-    if (q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    if (error) *error = lmc__wide_fraction(sums.lost, sums.all);
+    if (error && q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
+    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
     return LMC_OK;
 }
 

@@ -2,7 +2,6 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 #include "codec/plan.h"
-#include "quantise/clusters.h"
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 #include "quantise/fit_scales.h"
@@ -10,10 +9,9 @@
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
  *
- * The grid has up to 65,534 points and the table at most 256, which lie far apart on it: looking at
- * symbols instead of elements loses next to nothing. In return the tensor becomes a histogram,
- * k-means becomes exact (clusters.h), a table is some hundred bytes, and decoders need one lookup
- * in front of the arithmetic that they have anyway.
+ * The grid has up to 65,534 points and the table at most 256, which lie far apart on it. So the
+ * tensor becomes a histogram, a table is some hundred bytes, and decoders need one lookup in front
+ * of the arithmetic that they have anyway.
  *
  *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
  *
@@ -22,39 +20,107 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Cells of neighbouring symbols, from k-means over bins of 2^shift symbols; centres: their means,
- * in ascending order. Returns how many of at most k there are: cells may be empty, and the means of
- * two may be rounded to one symbol. */
-static unsigned lmc__find_centres(lmc__fit *f, unsigned k, size_t max_bins, uint32_t *centres)
+/* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
+static uint32_t lmc__cube_root(uint64_t v)
+{
+    uint64_t root = 0, bit;
+    for (bit = (uint64_t)1 << 20; bit; bit >>= 1)
+        if ((root | bit) * (root | bit) * (root | bit) <= v) root |= bit;
+    return (uint32_t)root;
+}
+
+static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
+{
+    return c->count[to] - c->count[from];
+}
+
+/* Cuts anew: where there are many cells, it is best if their number grows with the cube root of
+ * the density (Panter, Dite: Quantization distortion in pulse-count modulation, 1951). Densities
+ * are those of the cells as they are. The last bin is not empty. */
+static void lmc__spread_cells(lmc__cells *c, unsigned k)
+{
+    uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
+    uint16_t ends[256];
+    size_t from = 0;
+    unsigned i, j = 0;
+    for (i = 0; i < k; i++) {
+        const uint64_t width = c->ends[i] - from;
+        weights[i] = lmc__cube_root(lmc__count_cell(c, from, c->ends[i]) * width * width << 12);
+        all += weights[i];
+        from = c->ends[i];
+    }
+    for (i = 0, from = 0; i < k; i++) {
+        for (; j < k && all * (j + 1) <= (before + weights[i]) * k; j++)
+            ends[j] =
+                (uint16_t)(from + (all * (j + 1) / k - before) * (c->ends[i] - from) / weights[i]);
+        before += weights[i];
+        from = c->ends[i];
+    }
+    memcpy(c->ends, ends, k * sizeof ends[0]);
+}
+
+/* The means of all cells, an empty one's where it is; then cells end halfway between these. */
+static void lmc__move_cells(lmc__cells *c, unsigned k)
+{
+    size_t from = 0;
+    unsigned i;
+    for (i = 0; i < k; i++) {
+        const uint64_t count = lmc__count_cell(c, from, c->ends[i]),
+                       sum = c->sum[c->ends[i]] - c->sum[from];
+        c->means[i] = count ? (uint32_t)((256 * sum + 128 * count) / count) : 256 * (uint32_t)from;
+        from = c->ends[i];
+    }
+    for (i = 0; i + 1 < k; i++)
+        c->ends[i] = (uint16_t)((c->means[i] + c->means[i + 1] + 255) / 512);
+}
+
+/* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
+ * neighbours, with small squared distances to their means. */
+LMC__COLD static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+{
+    unsigned i, round, n_full = 0;
+    size_t bin;
+    c->count[0] = c->sum[0] = 0;
+    for (bin = 0; bin < n; bin++) {
+        c->count[bin + 1] = c->count[bin] + counts[bin];
+        c->sum[bin + 1] = c->sum[bin] + (uint64_t)counts[bin] * bin;
+        n_full += counts[bin] != 0;
+    }
+    if (n_full > k) {
+        for (i = 0; i < k; i++) c->ends[i] = (uint16_t)(n * (i + 1) / k);
+        for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__spread_cells(c, k);
+    } else { /* a cell for each; those that are left over are empty, in front */
+        memset(c->ends, 0, sizeof c->ends);
+        for (bin = n, i = k; bin > 0; bin--)
+            if (counts[bin - 1]) c->ends[--i] = (uint16_t)bin;
+    }
+    for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__move_cells(c, k);
+}
+
+/* Cells of neighbouring symbols, by bins of 2^shift symbols; centres: their means, in ascending
+ * order. Returns how many of at most k there are: the means of two may be rounded to one symbol. */
+static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
 {
     uint32_t first, last, s;
-    unsigned shift = 0, n_cells, i, n = 0;
+    unsigned shift = 0, i, n = 0;
     lmc__find_range(f, &first, &last);
-    /* Time is O(bins * log bins) for each price, so bins are not finer than cells need it. */
-    while ((last - first) >> shift >= max_bins) shift++;
+    while ((last - first) >> shift >= LMC__MAX_BINS) shift++;
     memset(f->bins, 0, sizeof f->bins);
     for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__set_clusters(&f->clusters, f->bins, ((last - first) >> shift) + 1);
-    n_cells = lmc__find_cells(&f->clusters, k, f->ends);
-    for (i = 0; i < n_cells; i++) {
-        const size_t from = i ? f->ends[i - 1] : 0, to = f->ends[i];
-        const uint64_t count = f->clusters.count[to] - f->clusters.count[from],
-                       sum = f->clusters.sum[to] - f->clusters.sum[from];
-        uint32_t symbol;
-        if (count == 0) continue; /* a cell that no symbol is in needs no code */
-        /* The mean bin, plus a half: the middle of its symbols. */
-        symbol = first + (uint32_t)(((2 * sum + count) << shift) / (2 * count));
-        if (symbol > last) symbol = last;
-        if (n && symbol <= centres[n - 1]) continue;
-        centres[n++] = symbol;
+    lmc__find_cells(&f->cells, f->bins, ((last - first) >> shift) + 1, k);
+    for (i = 0; i < k; i++) {
+        const uint32_t symbol =
+            (uint32_t)lmc__min64(first + ((uint64_t)f->cells.means[i] << shift >> 8), last);
+        if (n == 0 || symbol > centres[n - 1]) centres[n++] = symbol;
     }
     return n;
 }
 
-/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
- * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
- * of the k codes cannot be used otherwise. */
-static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among
+ * others: the centre nearest to it is left out there, unless all of the k codes cannot be used
+ * otherwise. */
+LMC__COLD static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n,
+                                     unsigned k)
 {
     const uint32_t zero = lmc__zero_symbol(&q->grid);
     uint32_t nearest = UINT32_MAX;
@@ -66,8 +132,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
-    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
-     * tables can be compared whole. */
+    /* table[0] is symbol 0, and what is beyond the table 0, so that tables can be compared
+     * whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -76,19 +142,17 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
 }
 
 /* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
- * sample and the table when coded, times 2^16. Returns the estimated error. */
-static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
+ * sample and the table when coded, times 2^16. Returns 12 times the sum of squared errors, in
+ * points: see lmc__log_error. */
+static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
 {
     lmc__quant_params *const q = &f->q->params;
     const uint32_t zero = lmc__zero_symbol(&q->grid);
-    /* 16 bins to a code are enough; of small tensors, time counts more */
-    const size_t max_bins =
-        lmc__min(16 * (size_t)k, f->q->n < ((uint64_t)1 << 16) ? 1024 : LMC__MAX_BINS);
     uint32_t s, codes[256] = {0}, centres[256];
     uint64_t squares12 = 0;
     unsigned n, code;
     /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
-    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, max_bins, centres);
+    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, centres);
     lmc__set_table(q, centres, n, k);
     /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
     memset(q->codes, 0, LMC__SYMBOLS);
@@ -103,19 +167,17 @@ static lmc__q32 lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     codes[0] += f->counts[0];
     *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
             ((uint64_t)(16 * q->table_size) << 16);
-    return lmc__estimate_error(f, squares12);
+    return squares12;
 }
 
-/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
- * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+/* Moves the grid to begin and end where the sample does: then few symbols need a code. Elements
+ * beyond become exceptions. Numbers of symbols move down with the grid's begin.
  *
  *     codes before   0 | 1 ... | first ............ last | ... 65534
  *     codes after    0 |         1 ..... last - first + 1
  *
- * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
- * are means of what occurs, so none is lost. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
+ * The table's symbols are within first .. last, for centres are means of what occurs. */
+LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;

@@ -2,11 +2,9 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 
-/* Memory that grows. Everything above the codec allocates by this, so allocation can fail in one
- * place, and sizes overflow in none: a buffer never has more than half of what a size_t can count.
- *
- * data moves when it grows: what points into it does so only while nothing is appended. Elements of
- * an array in a buffer begin at multiples of their size, so they are as aligned as malloc's. */
+/* Memory that grows. Everything above the codec allocates by this, so sizes overflow in one place:
+ * a buffer never has more than half of what a size_t can count. data moves when it grows. Elements
+ * of an array in a buffer are as aligned as malloc's. */
 typedef struct lmc__buffer {
     uint8_t *data; /* NULL: nothing yet */
     size_t size, cap;
@@ -27,14 +25,20 @@ static void lmc__free_buffer(lmc__buffer *b)
     b->size = b->cap = 0;
 }
 
-/* What a struct does with each of its buffers, so that they are listed once: sets them up, or frees
- * them. */
-typedef void (*lmc__visit_buffer)(lmc__buffer *b, void *alloc_user);
+/* A struct has its buffers in a row: those from the member `first` up to, not including, the member
+ * `next` are set up, or freed, at once. */
+#define LMC__ROW(type, first, next) offsetof(type, first), offsetof(type, next)
 
-static void lmc__free_visited(lmc__buffer *b, void *alloc_user)
+static void lmc__init_buffers(void *object, size_t from, size_t to, void *alloc_user)
 {
-    (void)alloc_user; /* the buffer has it */
-    lmc__free_buffer(b);
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__init_buffer((lmc__buffer *)(void *)((uint8_t *)object + from), alloc_user);
+}
+
+static void lmc__free_buffers(void *object, size_t from, size_t to)
+{
+    for (; from < to; from += sizeof(lmc__buffer))
+        lmc__free_buffer((lmc__buffer *)(void *)((uint8_t *)object + from));
 }
 
 /* Room for `more` bytes behind the size that is in use. Capacity grows by halves at least, so that

@@ -18,20 +18,18 @@
  *     streams    |----- file 0 ---|-------| file 1 | file 2 | file 3 |
  *     runs       |------- 0 ------|-- 1 --|------ 2 ----|---- 3 -----|
  *
- * Names are told by what they share with those before them: an entry refers to an earlier one of
- * its section, and gives the bytes in between. */
+ * A name is told by what it shares with that of an earlier entry of the section. */
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    /* Its arrays and strings are in the stream's memory. */
-    lmc_file file;
-    /* The stream that it is a part of, and where in that it begins. */
-    size_t stream;
-    uint64_t start;
+    lmc_file file;  /* its arrays and strings are in the stream's memory */
+    size_t stream;  /* that it is a part of, */
+    uint64_t start; /* and where in that it begins */
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
-    /* Restoring: 1: some of its blocks were not decoded (restore.h). */
+    /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
+    size_t unread_at;
     /* Once its header text was asked for (texts.h): where the text of each tensor begins, and
      * where all ends. */
     lmc__buffer text_at;
@@ -40,11 +38,10 @@ typedef struct lmc__listed_file {
 /* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    /* Those that cut it, as far as they are known: of whoever keeps runs. */
-    size_t first_run, n_runs;
-    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;     /* the section does not tell the size */
-    lmc__buffer memory; /* of its files */
+    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;           /* the section does not tell the size */
+    lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
 /* All files of a snapshot, in order. */
@@ -118,61 +115,44 @@ static void lmc__remove_stream(lmc__listing *l)
 }
 
 #ifndef LMC_NO_ENCODER
-typedef struct lmc__stream_search {
-    const lmc__listed_file *files;
-    uint64_t position;
-} lmc__stream_search;
-
-static int lmc__is_file_before(const void *context, size_t i)
-{
-    const lmc__stream_search *const s = (const lmc__stream_search *)context;
-    return s->files[i].file.size != LMC_UNKNOWN_SIZE &&
-           s->files[i].start + s->files[i].file.size <= s->position;
-}
-
 /* Of the stream's files the number, in the list, of the one that has byte `position` of the
  * stream, or the stream's end: the first that does not end before. */
 static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, uint64_t position)
 {
-    lmc__stream_search search;
-    search.files = lmc__listed_at(l, 0);
-    search.position = position;
-    return lmc__find_first(stream->first_file, stream->first_file + stream->n_files,
-                           lmc__is_file_before, &search);
+    const lmc__listed_file *const files = lmc__listed_at(l, 0);
+    size_t i;
+    LMC__FIND_FIRST(i, stream->first_file, stream->first_file + stream->n_files,
+                    files[i].file.size != LMC_UNKNOWN_SIZE &&
+                        files[i].start + files[i].file.size <= position);
+    return i;
 }
 #endif
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
- * empty. So a restored file lies below the directory that it is restored to, on every system whose
- * separators are these. */
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file lies below the directory that it is restored to. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, start = 0;
+    size_t i, n, start = 0; /* of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
-        if (i == size || p[i] == '/') {
-            size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') ||
-                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
-                return 0;
-            start = i + 1;
-        } else if (p[i] == 0) {
-            return 0;
-        }
+        if (i < size && p[i] == 0) return 0;
+        if (i < size && p[i] != '/') continue;
+        n = i - start;
+        if (n == 0 || (n <= 2 && p[start] == '.' && p[i - 1] == '.')) return 0;
+        start = i + 1;
     }
     return 1;
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
- * shape makes the rest of it irrelevant, however large. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++)
+    for (i = 0; i < rank; i++) /* then the others do not matter */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -193,343 +173,260 @@ static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *s
 #error "files have no number for the new dtype: CONTRIBUTING.md, how to add a dtype, step 3"
 #endif
 
-/* -- entries: their fields, which are complete and within their limits -- */
+/* -- a FILE body -- */
 
-typedef struct lmc__file_entry {
-    lmc_file file; /* but path and tensors */
-    unsigned prefix;
-    const uint8_t *rest;
-    uint32_t rest_size;
-    uint64_t n_tensors;
-} lmc__file_entry;
+/* While the entries of a body are parsed: twice, by the same functions. The first time they are
+ * only counted, and tensors is NULL; that they are all there, and their fields within their limits,
+ * is known then. The second time they are copied, and compared with each other. */
+typedef struct lmc__body_parser {
+    lmc__cursor c;
+    uint64_t n_files;
+    /* So many are there so far, of all files of the body. chars: of strings, NUL-terminated; words:
+     * of shapes. */
+    uint64_t n_tensors, n_words, n_chars;
+    /* Where they go. items: of the tensors' names. */
+    lmc_tensor *tensors;
+    lmc__item *items;
+    uint64_t *words;
+    char *chars;
+    /* the path of the file before, or "" */
+    const char *path;
+    size_t path_size;
+    uint64_t start; /* of the next file, within the stream */
+} lmc__body_parser;
 
-/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors; most of it is there only
- * if Form says so. */
-static enum lmc_status lmc__get_file_entry(lmc__cursor *c, lmc__file_entry *e)
+/* Bytes go to the strings. Returns where they begin. */
+static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
 {
-    unsigned form;
-    uint64_t v;
-    memset(e, 0, sizeof *e);
-    LMC__TRY(lmc__get8(c, &form));
-    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_DIRECTORY) || !(form & LMC__FILE_IS_UNKNOWN), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get8(c, &e->prefix));
-    LMC__TRY(lmc__get_string(c, &e->rest, &e->rest_size, LMC__MAX_STRING - e->prefix));
-    if (form & LMC__FILE_IS_DIRECTORY) e->file.kind = LMC_FILE_DIRECTORY;
-    else if (form & LMC__FILE_IS_UNKNOWN) e->file.size = LMC_UNKNOWN_SIZE;
-    else LMC__TRY(lmc__get_limited(c, &e->file.size, LMC__MAX_FILE_SIZE));
-    if (form & LMC__FILE_HAS_MODE) {
-        LMC__TRY(lmc__get_limited(c, &v, 07777));
-        e->file.has_mode = 1;
-        e->file.mode = (uint32_t)v;
-    }
-    if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
-        e->file.has_mtime = 1;
-        e->file.mtime_s = (int64_t)lmc__take64(c);
-        e->file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(e->file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
-    }
-    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
-        LMC__TRY(lmc__get_limited(c, &e->n_tensors, LMC__MAX_TENSORS));
-    return LMC_OK;
+    char *const to = x->tensors ? x->chars + x->n_chars : NULL;
+    if (to && size) memcpy(to, p, size);
+    x->n_chars += size;
+    return to;
 }
 
-typedef struct lmc__tensor_entry {
-    uint64_t back; /* the reference is the entry so many before; 0: none */
-    unsigned prefix, suffix;
-    const uint8_t *middle;
-    uint32_t middle_size, name_size;
-    uint64_t gap;
-    int is_like; /* what follows, but the loss, is the reference's */
-    enum lmc_dtype dtype;
-    const uint8_t *dtype_name; /* of LMC_AUTO: a string that no number stands for */
-    uint32_t dtype_size;
-    unsigned rank;
-    const uint8_t *shape; /* varints, which are valid */
-    uint64_t size;        /* of LMC_AUTO */
-    lmc_loss loss;
-} lmc__tensor_entry;
-
-/* Dtype | Rank | Shape | Size, where the entry is not like another one. */
-static enum lmc_status lmc__get_type(lmc__cursor *c, lmc__tensor_entry *e)
+/* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
+ * is that of its shape; of others nobody can tell. */
+LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
+    lmc__cursor *const c = &x->c;
     unsigned code, i;
     uint64_t v;
     LMC__TRY(lmc__get8(c, &code));
     LMC__CHECK(code <= LMC__LAST_DTYPE_CODE, LMC_ERR_UNSUPPORTED); /* R4-34 */
-    e->dtype = (enum lmc_dtype)code;
-    if (e->dtype == LMC_AUTO) {
+    t->dtype = lmc__dtypes[code].name;
+    if (code == LMC_AUTO) {
+        const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
         /* R4-35 */
         LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
                    LMC_ERR_CORRUPT);
-        e->dtype_size = size;
-        e->dtype_name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(e->dtype_name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+        name = lmc__take_bytes(c, size);
+        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
             /* R4-36 */
             LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, e->dtype_name, size) != 0,
+                           memcmp(lmc__dtypes[i].name, name, size) != 0,
                        LMC_ERR_CORRUPT);
+        t->dtype = lmc__put_chars(x, name, size);
+        (void)lmc__put_chars(x, "", 1);
     }
-    LMC__TRY(lmc__get8(c, &e->rank));
-    LMC__CHECK(e->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
-    e->shape = c->p;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(c, &v));
-    if (e->dtype == LMC_AUTO) LMC__TRY(lmc__get_limited(c, &e->size, LMC__MAX_FILE_SIZE));
+    LMC__TRY(lmc__get8(c, &t->rank));
+    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    t->shape = x->tensors ? x->words + x->n_words : NULL;
+    for (i = 0; i < t->rank; i++, x->n_words++) {
+        LMC__TRY(lmc__get_varint(c, &v));
+        if (x->tensors) x->words[x->n_words] = v;
+    }
+    if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
+    if (!x->tensors) return LMC_OK;
+    t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
+    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
     return LMC_OK;
 }
 
-/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. What refers to another entry is not
- * looked at. */
-LMC__COLD static enum lmc_status lmc__get_tensor_entry(lmc__cursor *c, lmc__tensor_entry *e)
+/* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
+ * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
+ * reference is the entry so many before; 0: none. */
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                                   uint64_t *position)
 {
-    unsigned form;
-    memset(e, 0, sizeof *e);
+    lmc__cursor *const c = &x->c;
+    const lmc_tensor *reference = NULL;
+    const uint8_t *middle, *before = NULL, *behind = NULL; /* of the name */
+    unsigned form, prefix = 0, suffix = 0;
+    uint32_t middle_size;
+    uint64_t back, gap = 0;
+    lmc_tensor t;
+    memset(&t, 0, sizeof t);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
-    LMC__TRY(lmc__get_varint(c, &e->back));
-    e->is_like = (form & LMC__TENSOR_IS_LIKE) != 0;
-    LMC__CHECK(!e->is_like || e->back != 0, LMC_ERR_CORRUPT); /* R4-30 */
-    if (e->back) {
-        LMC__TRY(lmc__get8(c, &e->prefix));
-        LMC__TRY(lmc__get8(c, &e->suffix));
+    LMC__TRY(lmc__get_varint(c, &back));
+    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    if (back) {
+        LMC__TRY(lmc__get8(c, &prefix));
+        LMC__TRY(lmc__get8(c, &suffix));
     }
-    LMC__TRY(
-        lmc__get_string(c, &e->middle, &e->middle_size, LMC__MAX_STRING - e->prefix - e->suffix));
+    LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
     /* R2-3 */
-    LMC__CHECK(e->middle_size == 0 || memchr(e->middle, 0, e->middle_size) == NULL,
-               LMC_ERR_CORRUPT);
-    e->name_size = e->prefix + e->middle_size + e->suffix;
-    if (form & LMC__TENSOR_HAS_GAP) {
-        LMC__TRY(lmc__get_limited(c, &e->gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(e->gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    if (x->tensors && back) {
+        const lmc__item *item;
+        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        reference = &x->tensors[x->n_tensors - back];
+        item = &x->items[x->n_tensors - back];
+        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        before = item->name;
+        behind = item->name + item->size - suffix;
     }
-    if (!e->is_like) LMC__TRY(lmc__get_type(c, e));
+    t.name = lmc__put_chars(x, before, prefix);
+    (void)lmc__put_chars(x, middle, middle_size);
+    (void)lmc__put_chars(x, behind, suffix);
+    (void)lmc__put_chars(x, "", 1);
+    if (form & LMC__TENSOR_HAS_GAP) {
+        LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
+        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+    }
+    if (!(form & LMC__TENSOR_IS_LIKE)) {
+        LMC__TRY(lmc__parse_type(x, &t));
+    } else if (reference) {
+        t.dtype = reference->dtype;
+        t.rank = reference->rank;
+        t.shape = reference->shape;
+        t.size = reference->size;
+    }
     if (form & LMC__TENSOR_HAS_LOSS) {
         LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
-        e->loss.generation = lmc__take8(c);
-        e->loss.measure = (enum lmc_measure)lmc__take8(c);
-        e->loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(e->loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
+        t.loss.generation = lmc__take8(c);
+        t.loss.measure = (enum lmc_measure)lmc__take8(c);
+        t.loss.error = lmc__take32(c) / 4294967296.0;
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
         /* R4-38 */
-        LMC__CHECK(e->loss.generation >= 1 && e->loss.measure >= LMC_MEASURE_UPDATE,
-                   LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
     }
-    return LMC_OK;
-}
-
-/* -- a FILE body -- */
-
-/* What a body has. */
-typedef struct lmc__body_counts {
-    uint64_t n_files, n_tensors, n_words, n_chars;
-    int has_records;
-} lmc__body_counts;
-
-/* All entries are there, and end where the body or its extension records do. An entry has 3 bytes
- * at least, so this is linear in the body's size, whatever it says that it has. */
-static enum lmc_status lmc__count_body(lmc__cursor *c, lmc__body_counts *counts)
-{
-    lmc__file_entry file;
-    lmc__tensor_entry tensor;
-    uint64_t i, j;
-    memset(counts, 0, sizeof *counts);
-    LMC__TRY(lmc__get_limited(c, &counts->n_files, LMC__MAX_FILES));
-    LMC__CHECK(counts->n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
-    for (i = 0; i < counts->n_files; i++) {
-        LMC__TRY(lmc__get_file_entry(c, &file));
-        /* R4-16 */
-        LMC__CHECK(file.file.size != LMC_UNKNOWN_SIZE || counts->n_files == 1, LMC_ERR_CORRUPT);
-        counts->n_chars += file.prefix + file.rest_size + 1;
-        counts->n_tensors += file.n_tensors;
-        for (j = 0; j < file.n_tensors; j++) {
-            LMC__TRY(lmc__get_tensor_entry(c, &tensor));
-            counts->n_words += tensor.rank;
-            counts->n_chars +=
-                tensor.name_size + 1 + (tensor.dtype_size ? tensor.dtype_size + 1 : 0);
-        }
+    if (x->tensors) {
+        const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
+                                NULL};
+        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        t.offset = *position + gap;
+        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        *position = t.offset + t.size;
+        x->tensors[x->n_tensors] = t;
+        x->items[x->n_tensors] = item;
     }
-    counts->has_records = lmc__left(c) != 0;
-    return lmc__skip_records(c);
-}
-
-/* While the entries of a body that was counted are copied. */
-typedef struct lmc__body_parser {
-    lmc__cursor c;
-    /* of all files of the body; so many are there. items: of their names */
-    lmc_tensor *tensors;
-    lmc__item *items;
-    size_t n_tensors;
-    /* what is left of the memory: shapes; strings, NUL-terminated */
-    uint64_t *words;
-    char *chars;
-} lmc__body_parser;
-
-/* Bytes go to the strings. */
-static void lmc__put_chars(lmc__body_parser *x, const void *p, size_t size)
-{
-    if (size) memcpy(x->chars, p, size);
-    x->chars += size;
-}
-
-/* The next path, of which the first bytes are those of `before`; its size to *size, which was that
- * one's. */
-static enum lmc_status lmc__copy_path(lmc__body_parser *x, const lmc__file_entry *e,
-                                      const char *before, size_t *size, const char **path)
-{
-    LMC__CHECK(e->prefix <= *size, LMC_ERR_CORRUPT); /* R4-17 */
-    *path = x->chars;
-    lmc__put_chars(x, before, e->prefix);
-    lmc__put_chars(x, e->rest, e->rest_size);
-    *x->chars++ = 0;
-    *size = e->prefix + e->rest_size;
-    LMC__CHECK(lmc__is_path((const uint8_t *)*path, *size), LMC_ERR_CORRUPT); /* R4-23 */
-    return LMC_OK;
-}
-
-/* Dtype, shape and size of a tensor whose entry says them itself. The size of a known dtype is that
- * of its shape; of others nobody can tell. */
-static enum lmc_status lmc__copy_type(lmc__body_parser *x, const lmc__tensor_entry *e,
-                                      lmc_tensor *t)
-{
-    lmc__cursor shape;
-    unsigned i;
-    shape.p = e->shape;
-    shape.end = x->c.end;
-    t->rank = e->rank;
-    t->shape = x->words;
-    for (i = 0; i < e->rank; i++) LMC__TRY(lmc__get_varint(&shape, x->words++));
-    t->dtype = lmc__dtypes[e->dtype].name;
-    t->size = e->size;
-    if (e->dtype != LMC_AUTO) {
-        t->size = lmc__tensor_size(lmc_dtype_bits(e->dtype), t->rank, t->shape);
-        LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
-        return LMC_OK;
-    }
-    t->dtype = x->chars;
-    lmc__put_chars(x, e->dtype_name, e->dtype_size);
-    *x->chars++ = 0;
-    return LMC_OK;
-}
-
-/* The next tensor, which begins at *position of its file or behind it, and ends within it: so
- * tensors are in order and do not overlap. */
-static enum lmc_status lmc__copy_tensor(lmc__body_parser *x, const lmc_file *file,
-                                        uint64_t *position)
-{
-    lmc_tensor *const t = &x->tensors[x->n_tensors];
-    lmc__item *const item = &x->items[x->n_tensors];
-    lmc__tensor_entry e;
-    LMC__TRY(lmc__get_tensor_entry(&x->c, &e));
-    LMC__CHECK(e.back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
-    memset(t, 0, sizeof *t);
-    memset(item, 0, sizeof *item);
-    t->name = x->chars;
-    if (e.back) {
-        const lmc__item *const reference = item - (size_t)e.back;
-        LMC__CHECK(e.prefix + e.suffix <= reference->size, LMC_ERR_CORRUPT); /* R4-31 */
-        lmc__put_chars(x, reference->name, e.prefix);
-        lmc__put_chars(x, e.middle, e.middle_size);
-        lmc__put_chars(x, reference->name + reference->size - e.suffix, e.suffix);
-    } else lmc__put_chars(x, e.middle, e.middle_size);
-    *x->chars++ = 0;
-    item->name = (const uint8_t *)t->name;
-    item->size = e.name_size;
-    if (e.is_like) {
-        const lmc_tensor *const reference = t - (size_t)e.back;
-        t->dtype = reference->dtype;
-        t->rank = reference->rank;
-        t->shape = reference->shape;
-        t->size = reference->size;
-    } else LMC__TRY(lmc__copy_type(x, &e, t));
-    t->loss = e.loss;
-    LMC__CHECK(e.gap <= file->size - *position, LMC_ERR_CORRUPT);
-    t->offset = *position + e.gap;
-    LMC__CHECK(t->size <= file->size - t->offset, LMC_ERR_CORRUPT); /* R4-40 */
-    *position = t->offset + t->size;
     x->n_tensors++;
     return LMC_OK;
 }
 
-/* The next file, which begins at *start of the stream. Names must differ within it: sorted, equal
- * ones are neighbours. (That comes later, for later entries may refer to these.) */
-static enum lmc_status lmc__copy_file(lmc__body_parser *x, lmc__listing *l, size_t *path_size,
-                                      uint64_t *start)
+/* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
+ * says so, and its tensors. The first bytes of the path are those of the file before. */
+LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
-    const char *const before =
-        *path_size ? lmc__listed_at(l, l->n_files - 1)->file.path : NULL; /* in this section */
+    lmc__cursor *const c = &x->c;
+    unsigned form, prefix;
+    const uint8_t *rest;
+    uint32_t rest_size;
+    uint64_t v, n_tensors = 0, position = 0;
     lmc__listed_file *f;
-    lmc__file_entry e;
-    uint64_t position = 0, i;
-    LMC__TRY(lmc__get_file_entry(&x->c, &e));
+    lmc_file file;
+    memset(&file, 0, sizeof file);
+    LMC__TRY(lmc__get8(c, &form));
+    LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
+    /* R4-16 */
+    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
+                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
+               LMC_ERR_CORRUPT);
+    LMC__TRY(lmc__get8(c, &prefix));
+    LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
+    if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
+    else if (form & LMC__FILE_IS_UNKNOWN) file.size = LMC_UNKNOWN_SIZE;
+    else LMC__TRY(lmc__get_limited(c, &file.size, LMC__MAX_FILE_SIZE));
+    if (form & LMC__FILE_HAS_MODE) {
+        LMC__TRY(lmc__get_limited(c, &v, 07777));
+        file.has_mode = 1;
+        file.mode = (uint32_t)v;
+    }
+    if (form & LMC__FILE_HAS_MTIME) {
+        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        file.has_mtime = 1;
+        file.mtime_s = (int64_t)lmc__take64(c);
+        file.mtime_ns = lmc__take32(c);
+        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+    }
+    if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
+        LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
+    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    file.path = lmc__put_chars(x, x->path, prefix);
+    (void)lmc__put_chars(x, rest, rest_size);
+    (void)lmc__put_chars(x, "", 1);
+    x->path = file.path;
+    x->path_size = prefix + rest_size;
+    /* R4-23 */
+    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
+               LMC_ERR_CORRUPT);
+    file.n_tensors = (size_t)n_tensors;
+    if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
+    for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
+    if (!x->tensors) return LMC_OK;
     LMC__TRY(lmc__add_file(l, &f));
     f->is_described = 1;
-    f->file = e.file;
-    f->start = *start;
-    LMC__TRY(lmc__copy_path(x, &e, before, path_size, &f->file.path));
-    f->file.n_tensors = (size_t)e.n_tensors;
-    if (e.n_tensors) f->file.tensors = x->tensors + x->n_tensors;
-    for (i = 0; i < e.n_tensors; i++) LMC__TRY(lmc__copy_tensor(x, &f->file, &position));
-    if (e.file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(e.file.size <= LMC__MAX_FILE_SIZE - *start, LMC_ERR_CORRUPT); /* R4-13 */
-    *start += e.file.size;
+    f->file = file;
+    f->start = x->start;
+    if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
+    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    x->start += file.size;
     return LMC_OK;
 }
 
-/* No two tensors of a file have one name. items: of all tensors of the stream, which are used
- * up. */
-static enum lmc_status lmc__check_names(const lmc__listing *l, const lmc__stream *stream,
-                                        lmc__item *items)
+/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
+ * allocation, in order of falling alignment:
+ *
+ *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
+ *
+ * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
+ * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
+ * 3 bytes at least. */
+LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
+                                                   size_t size)
 {
-    size_t i;
-    for (i = 0; i < stream->n_files; i++) {
-        const size_t n = lmc__listed_at(l, stream->first_file + i)->file.n_tensors;
+    lmc__stream *stream;
+    lmc__body_parser x;
+    lmc__item *items;
+    uint64_t i;
+    int pass;
+    LMC__TRY(lmc__add_stream(l, &stream));
+    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    memset(&x, 0, sizeof x);
+    for (pass = 0; pass < 2; pass++) {
+        x.c.p = body;
+        x.c.end = body + size;
+        LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
+        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        x.path = "";
+        x.path_size = 0;
+        for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
+        if (pass) break;
+        l->has_records |= lmc__left(&x.c) != 0;
+        LMC__TRY(lmc__skip_records(&x.c));
+        LMC__TRY(
+            lmc__reserve(&stream->memory, x.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
+                                              8 * x.n_words + x.n_chars));
+        x.tensors = (lmc_tensor *)(void *)stream->memory.data;
+        x.items = (lmc__item *)(void *)(x.tensors + x.n_tensors);
+        x.words = (uint64_t *)(void *)(x.items + x.n_tensors);
+        x.chars = (char *)(x.words + x.n_words);
+        x.n_tensors = x.n_words = x.n_chars = 0;
+    }
+    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
+    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : x.start;
+    items = x.items;
+    for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
+        const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
         LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
         items += n;
     }
     return LMC_OK;
-}
-
-/* A FILE body, checked, becomes the list's next stream and its files. Arrays and strings are in one
- * allocation, which the first pass over the entries has measured:
- *
- *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
- *
- * in order of falling alignment, so that each part is aligned where the one before ends. Memory is
- * at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name has 510 of
- * others. Shapes and dtypes that entries share, tensors share, too. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
-{
-    lmc__stream *stream;
-    lmc__body_counts counts;
-    lmc__body_parser x;
-    uint64_t i, start = 0;
-    size_t path_size = 0;
-    LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    memset(&x, 0, sizeof x);
-    x.c.p = body;
-    x.c.end = body + size;
-    LMC__TRY(lmc__count_body(&x.c, &counts));
-    l->has_records |= counts.has_records;
-    LMC__TRY(
-        lmc__reserve(&stream->memory, counts.n_tensors * (sizeof(lmc_tensor) + sizeof(lmc__item)) +
-                                          8 * counts.n_words + counts.n_chars));
-    x.tensors = (lmc_tensor *)(void *)stream->memory.data;
-    x.items = (lmc__item *)(void *)(x.tensors + counts.n_tensors);
-    x.words = (uint64_t *)(void *)(x.items + counts.n_tensors);
-    x.chars = (char *)(x.words + counts.n_words);
-    x.c.p = body;
-    LMC__TRY(lmc__get_varint(&x.c, &i)); /* the number of files */
-    for (i = 0; i < counts.n_files; i++) LMC__TRY(lmc__copy_file(&x, l, &path_size, &start));
-    stream->is_unknown = lmc__listed_at(l, stream->first_file)->file.size == LMC_UNKNOWN_SIZE;
-    stream->size = stream->is_unknown ? LMC_UNKNOWN_SIZE : start;
-    return lmc__check_names(l, stream, x.items);
 }
 
 /* The rules for all files together: no path twice, none below a file, and a nameless file is

@@ -42,21 +42,16 @@ typedef struct lmc__digester {
     /* how far pieces are planned */
     uint64_t planned;
     size_t planned_tensor;
-    /* bytes of the file */
-    uint64_t absorbed;
-    /* the one that is being absorbed, or next */
-    size_t tensor;
-    /* bytes of it */
-    uint64_t tensor_done;
+    uint64_t absorbed;    /* bytes of the file */
+    size_t tensor;        /* the one that is being absorbed, or next */
+    uint64_t tensor_done; /* bytes of it */
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
-    /* where they go: 16 bytes for each tensor, or for the file */
-    uint8_t *fingerprints;
+    uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
- * the type that of a tensor from that of a file or a directory. */
+/* The next tensor begins. The type tells its digest from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -94,26 +89,17 @@ static size_t lmc__count_fingerprints(const lmc_file *file)
  * between two. Tensors of no bytes have no pieces. */
 static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 {
-    const lmc_tensor *t = d->file->tensors;
+    const lmc_tensor *const tensors = d->file->tensors, *t;
     uint64_t start = 0, end = UINT64_MAX;
     lmc__piece piece;
-    piece.in_tensor = 1;
-    piece.sum = 0;
-    piece.crc = 0;
-    piece.phase = 0;
-    piece.part_size = piece.part_crc = 0;
-    if (d->file->n_tensors) {
-        while (d->planned_tensor < d->file->n_tensors &&
-               t[d->planned_tensor].offset + t[d->planned_tensor].size <= d->planned)
-            d->planned_tensor++;
-        if (d->planned_tensor < d->file->n_tensors) {
-            start = t[d->planned_tensor].offset;
-            end = start + t[d->planned_tensor].size;
-        }
-        piece.in_tensor = d->planned_tensor < d->file->n_tensors && start <= d->planned;
-        if (!piece.in_tensor)
-            end = d->planned_tensor < d->file->n_tensors ? start : UINT64_MAX; /* a gap */
-    }
+    memset(&piece, 0, sizeof piece);
+    while (d->planned_tensor < d->file->n_tensors &&
+           tensors[d->planned_tensor].offset + tensors[d->planned_tensor].size <= d->planned)
+        d->planned_tensor++;
+    t = d->planned_tensor < d->file->n_tensors ? &tensors[d->planned_tensor] : NULL;
+    piece.in_tensor = t ? t->offset <= d->planned : d->file->n_tensors == 0;
+    if (t) start = t->offset;
+    if (t) end = piece.in_tensor ? start + t->size : start; /* or of a gap */
     if (piece.in_tensor) {
         piece.phase = (unsigned)(d->planned - start) % 8;
         end = lmc__min64(end, d->planned + LMC__LEAF_SIZE - (d->planned - start) % LMC__LEAF_SIZE);
@@ -134,10 +120,9 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
- * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
- * tensor of that many elements. */
-static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
+static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
     const char *dtype = t ? t->dtype : "U8";
@@ -156,15 +141,9 @@ static void lmc__end_fingerprint_to(lmc__digester *d, uint8_t *fingerprint)
     }
     lmc__store64(field, d->tensor_done);
     lmc__sha256_update(&d->sha, field, 8);
-    lmc__finish_fingerprint(&d->sha, fingerprint);
+    lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
     d->tensor++;
     lmc__begin_fingerprint(d);
-}
-
-/* To where the index has room for it. */
-static void lmc__end_fingerprint(lmc__digester *d)
-{
-    lmc__end_fingerprint_to(d, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
 }
 
 /* Tensors that are complete now, also those of no bytes. */
@@ -194,6 +173,21 @@ static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
     if (!piece->in_tensor) return;
     lmc__finish_fingerprints(d);
     lmc__absorb(d, piece->crc, piece->sum, piece->size);
+}
+
+/* The next bytes of the file, all pieces so far being absorbed. */
+static void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, const uint8_t *p,
+                              size_t size)
+{
+    while (size != 0) {
+        lmc__piece piece = lmc__plan_piece(d, size);
+        piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
+        piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
+        piece.part_size = piece.size;
+        lmc__absorb_piece(d, &piece);
+        p += piece.size;
+        size -= piece.size;
+    }
 }
 
 /* All bytes of the file are absorbed: what is still open is finished. */

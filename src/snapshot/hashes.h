@@ -53,7 +53,7 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 }
 
 /* Tensors that have no more bytes to come. */
-static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
+LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
     for (; h->tensor < f->n_tensors &&
@@ -66,21 +66,18 @@ static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 /* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
-    const lmc_file *const f = h->file;
-    while (size != 0) {
-        size_t n = size;
-        lmc__sha256 *sha = &h->outside;
+    size_t n;
+    for (; size != 0; data += n, size -= n) {
+        const lmc_tensor *t;
+        int is_tensor;
+        uint64_t end = UINT64_MAX;
         LMC__TRY(lmc__finish_hashes(h));
-        if (h->tensor < f->n_tensors) {
-            const lmc_tensor *const t = &f->tensors[h->tensor];
-            if (t->offset <= h->position) sha = &h->sha;
-            n = (size_t)lmc__min64(size, sha == &h->sha ? t->offset + t->size - h->position
-                                                        : t->offset - h->position);
-        }
-        lmc__sha256_update(sha, data, n);
+        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
+        is_tensor = t && t->offset <= h->position;
+        if (t) end = is_tensor ? t->offset + t->size : t->offset;
+        n = (size_t)lmc__min64(size, end - h->position);
+        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
         h->position += n;
-        data += n;
-        size -= n;
     }
     return LMC_OK;
 }
@@ -142,13 +139,13 @@ static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8
 /* hash: the file's first one; the others follow. */
 static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *hash)
 {
+    unsigned form = 0;
     size_t i;
     lmc__state_text(sha, f->path, 4);
-    lmc__state_number(sha,
-                      (f->kind == LMC_FILE_DIRECTORY ? (unsigned)LMC__FILE_IS_DIRECTORY : 0u) |
-                          (f->has_mode ? (unsigned)LMC__FILE_HAS_MODE : 0u) |
-                          (f->has_mtime ? (unsigned)LMC__FILE_HAS_MTIME : 0u),
-                      1);
+    if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
+    if (f->has_mode) form |= LMC__FILE_HAS_MODE;
+    if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
+    lmc__state_number(sha, form, 1);
     lmc__state_number(sha, f->size, 8);
     lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
     lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
@@ -169,10 +166,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     items->size = 0;
     for (i = 0; i < l->n_files; i++) {
         const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), NULL));
-        item = (lmc__item *)(void *)items->data + i;
-        item->file_number = i;
-        item->fingerprint = hashes + at;
+        LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), hashes + at, i, NULL));
         at += LMC__HASH_SIZE * (f->n_tensors + 1);
     }
     item = (lmc__item *)(void *)items->data;
@@ -186,7 +180,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
 }
 
 /* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count: it may be made in another way. */
+ * count. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
     const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);

@@ -14,10 +14,7 @@
  * file of the same path and size, that what it predicts will have. Blocks go from front to back and
  * only once, and no block's prediction is another block's place: so nothing is overwritten before
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file.
- *
- * That is a question about the mapping, not about bytes: the answer is found in the tables of the
- * reader, in time in proportion to segments and tensors. */
+ * file. The answer is found in the tables of the reader, without bytes. */
 
 /* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
@@ -25,8 +22,7 @@ static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *i
     size_t i;
     for (i = 0; i < base->n_files; i++) {
         const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL));
-        ((lmc__item *)(void *)items->data)[i].file_number = i;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
     }
     lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
     return LMC_OK;
@@ -38,7 +34,7 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
                                            const lmc_file *file)
 {
     const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path);
+    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
     const lmc_file *const found =
         i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
     return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
@@ -53,7 +49,8 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
  * come in order.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
- * there, or the file itself if it has no tensors. */
+ * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
+ * encoder may have meant any: they have the same bytes. */
 static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
                             size_t *tensor)
 {
@@ -70,40 +67,45 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
         ++*tensor;
     if (*tensor == file->n_tensors) return 0;
     t = &file->tensors[*tensor];
-    if (t->offset > at || at - t->offset != from) return 0;
-    /* of several items of one name and fingerprint, the encoder may have meant any: they have the
-     * same bytes */
-    return !item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
-                     memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    return t->offset <= at && at - t->offset == from &&
+           (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
+                      memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* See above. Tensors are walked along with segments, so all takes time in proportion to both, and
- * to sorting the base's files. Tables with gaps (salvage) cannot tell. */
+/* All predictions of the file are in place. */
+static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
+                                 const lmc_file *file)
+{
+    const lmc__stream *stream = lmc__stream_of(r, f);
+    size_t i, tensor = 0;
+    uint32_t k;
+    if (!file || stream->n_files != 1) return 0;
+    for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
+        const lmc__run *run = &lmc__run_at(r, i)->run;
+        for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
+            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+    }
+    return 1;
+}
+
+/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
+ * the base's files. Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
     enum lmc_status status = LMC_OK;
     lmc__buffer items;
-    size_t i, j;
-    uint32_t k;
+    size_t i;
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
-    can = r->has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+    can =
+        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
-    can = can && status == LMC_OK;
-    for (i = 0; can && i < r->tables.listing.n_files; i++) {
-        const lmc__listed_file *f = lmc__file_at(r, i);
-        const lmc__stream *stream = lmc__stream_of(r, f);
-        const lmc_file *file = base ? lmc__find_base_file(base, &items, &f->file) : &f->file;
-        size_t tensor = 0;
-        can = file != NULL && stream->n_files == 1;
-        for (j = stream->first_run; can && j < stream->first_run + stream->n_runs; j++) {
-            const lmc__run *run = &lmc__run_at(r, j)->run;
-            for (k = 0; can && run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++) {
-                can = lmc__is_in_place(r, file, &run->segments[k], &tensor);
-            }
-        }
+    for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
+        const lmc__listed_file *const f = lmc__file_at(r, i);
+        can = lmc__is_file_in_place(r, f,
+                                    base ? lmc__find_base_file(base, &items, &f->file) : &f->file);
     }
     lmc__free_buffer(&items);
     if (status == LMC_OK) *result = can;

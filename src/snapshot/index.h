@@ -13,12 +13,10 @@
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index.
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
+ * each field of the index is checked before it is used:
  *
- * How each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: everything below holds for any
- *                  bytes
+ *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
  *   header         a valid one, and that of the file, where that is at hand
  *   counts         not used to allocate; entries are parsed until as many were there, or they end
  *   stored size    all of them, with the header and BLKS, add up to where the index stands
@@ -30,8 +28,8 @@
  *   metadata       sizes within the body, keys in strictly ascending order
  *   fingerprint    equals that of the names and fingerprints above
  *
- * So memory is at most in proportion to the size of the index, which the caller limits, and time is
- * n log n in it. */
+ * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
+ * in it. */
 
 /* A run as the index has it. */
 typedef struct lmc__reader_run {
@@ -60,67 +58,45 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     /* the INDX section; what is parsed of it points into it */
     lmc__buffer index;
-    lmc__listing listing;
     /* lmc__reader_run; lmc__segment, of all of them */
     lmc__buffer runs, segments;
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* of all runs: how many rows; where BLKS begins */
-    uint64_t n_rows, rows_offset;
-    /* of metadata, NUL-terminated */
-    lmc__buffer keys;
-    /* lmc__metadata_entry */
-    lmc__buffer metadata;
-    size_t n_metadata;
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
+    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
+    lmc__buffer keys, metadata;
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
+    lmc__listing listing;
+    /* of all runs: how many rows; where BLKS begins */
+    uint64_t n_rows, rows_offset;
+    size_t n_metadata;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
+#define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
 
-/* Rows of the tables, valid until more are added. */
-static lmc__listed_file *lmc__table_file(const lmc__tables *t, size_t i)
-{
-    return lmc__listed_at(&t->listing, i);
-}
+/* Valid until more are added. */
 static lmc__reader_run *lmc__table_run(const lmc__tables *t, size_t i)
 {
     return t->runs.data ? (lmc__reader_run *)(void *)t->runs.data + i : NULL;
-}
-static uint64_t *lmc__table_blocks(const lmc__tables *t)
-{
-    return (uint64_t *)(void *)t->block_at.data;
 }
 static size_t lmc__count_runs(const lmc__tables *t)
 {
     return t->runs.size / sizeof(lmc__reader_run);
 }
 
-/* See lmc__visit_buffer; the listing has its own beside. */
-static void lmc__visit_tables(lmc__tables *t, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&t->index, alloc_user);
-    visit(&t->runs, alloc_user);
-    visit(&t->segments, alloc_user);
-    visit(&t->rows, alloc_user);
-    visit(&t->block_at, alloc_user);
-    visit(&t->keys, alloc_user);
-    visit(&t->metadata, alloc_user);
-    visit(&t->ancillary, alloc_user);
-}
-
 static void lmc__init_tables(lmc__tables *t, void *alloc_user)
 {
     memset(t, 0, sizeof *t);
     lmc__init_listing(&t->listing, alloc_user);
-    lmc__visit_tables(t, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(t, LMC__TABLE_BUFFERS, alloc_user);
 }
 
 LMC__COLD static void lmc__free_tables(lmc__tables *t)
 {
     lmc__free_listing(&t->listing);
-    lmc__visit_tables(t, lmc__free_visited, NULL);
+    lmc__free_buffers(t, LMC__TABLE_BUFFERS);
 }
 
 /* Segments of all runs, when there will be no more of them. */
@@ -134,11 +110,10 @@ static void lmc__settle_runs(lmc__tables *t)
 /* While the entries of an index are parsed. */
 typedef struct lmc__index_parser {
     lmc__tables *t;
-    const lmc__kernels *k;
-    const uint8_t *p, *end; /* what is left of the body */
-    unsigned features;      /* of the file */
-    uint64_t offset;        /* of the file: where the next section must begin */
-    uint64_t position;      /* bytes of the last stream that are in runs so far */
+    lmc__cursor c;     /* what is left of the body */
+    unsigned features; /* of the file */
+    uint64_t offset;   /* of the file: where the next section must begin */
+    uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
 /* The last stream, if there is one, is complete. */
@@ -150,25 +125,7 @@ static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
     return LMC_OK;
 }
 
-/* The facts of a file, which begin at x->p. */
-static enum lmc_status lmc__parse_facts(lmc__index_parser *x, lmc__stream *stream, lmc_file *file)
-{
-    const size_t head_size = lmc__facts_head_size(file);
-    const uint64_t size =
-        head_size + (uint64_t)LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-    LMC__CHECK((uint64_t)(x->end - x->p) >= size, LMC_ERR_CORRUPT);
-    if (file->size == LMC_UNKNOWN_SIZE) {
-        file->size = lmc__load64(x->p);
-        LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
-        stream->size = file->size; /* it is the only one of its stream */
-    }
-    file->crc = lmc__load32(x->p + head_size - 4);
-    lmc__keep_fingerprints(file, x->p + head_size);
-    x->p += (size_t)size;
-    return LMC_OK;
-}
-
-/* An entry of a FILE section, whose body ends at x->p, where the facts begin. The stream before it
+/* An entry of a FILE section, behind whose body the facts of its files stand. The stream before it
  * must be complete. */
 static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t *body,
                                              size_t body_size)
@@ -180,8 +137,18 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     LMC__TRY(lmc__list_files(l, body, body_size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     stream->first_run = lmc__count_runs(x->t);
-    for (i = stream->first_file; i < l->n_files; i++)
-        LMC__TRY(lmc__parse_facts(x, stream, &lmc__listed_at(l, i)->file));
+    for (i = stream->first_file; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
+        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        if (file->size == LMC_UNKNOWN_SIZE) {
+            file->size = lmc__take64(&x->c);
+            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            stream->size = file->size; /* it is the only one of its stream */
+        }
+        file->crc = lmc__take32(&x->c);
+        lmc__keep_fingerprints(file, lmc__take_bytes(&x->c, (size_t)size));
+    }
     x->position = 0;
     return LMC_OK;
 }
@@ -217,36 +184,29 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
  * overflow. */
 static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offset)
 {
+    lmc__cursor *const c = &x->c;
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    lmc__cursor c;
-    c.p = x->p;
-    c.end = x->end;
-    LMC__CHECK(lmc__left(&c) >= 5, LMC_ERR_CORRUPT);
-    memcpy(section.kind, lmc__take_bytes(&c, 4), 4);
+    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    memcpy(section.kind, lmc__take_bytes(c, 4), 4);
     LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_limited(&c, &stored, max_offset - x->offset));
+    LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
     LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
         LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
-        x->p = c.p;
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
-        /* R4-3 */
-        LMC__CHECK(lmc__is_kind(&section, "FILE") || lmc__is_kind(&section, "RUN ") ||
-                       lmc__is_kind(&section, "BLKS") || lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_UNSUPPORTED);
+        LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
         LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
                    LMC_ERR_CORRUPT);
-        LMC__TRY(lmc__get_limited(&c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(&c), LMC_ERR_CORRUPT);
-        body = lmc__take_bytes(&c, (size_t)size);
-        x->p = c.p;
+        LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
+        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
             LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
@@ -256,47 +216,43 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor. Keys are copied, for a caller wants them NUL-terminated; values stay
- * where they are. */
-static enum lmc_status lmc__parse_metadata(lmc__tables *t, lmc__cursor *c, uint32_t n)
+/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
+ * NUL-terminated; values stay where they are. */
+static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
 {
-    const uint8_t *p = c->p;
-    LMC__TRY(lmc__check_metadata(c, n));
-    for (; n > 0; n--, t->n_metadata++) {
-        const uint32_t key_size = lmc__load32(p);
+    for (t->n_metadata = n; n > 0; n--) {
+        const uint32_t key_size = lmc__take32(&c);
         lmc__metadata_entry entry;
+        entry.size = lmc__take32(&c);
         entry.key_at = t->keys.size;
-        entry.size = lmc__load32(p + 4);
-        entry.value = p + 8 + key_size;
-        LMC__TRY(lmc__append(&t->keys, p + 8, key_size));
+        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
         LMC__TRY(lmc__append(&t->keys, NULL, 1));
+        entry.value = lmc__take_bytes(&c, entry.size);
         LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-        p = entry.value + entry.size;
     }
     return LMC_OK;
 }
 
-/* Fills empty tables by the INDX section in t->index, the header of which, but for Body_CRC, is
- * known to be right or does not matter. header: of the file; or NULL: it is lost. *offset: where
- * the entries say that the section begins. items: a buffer for the time being. Whose base it is,
- * and whether its predictions are there, is not looked at. */
+/* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
+ * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
+ * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
+ * its predictions are there, is not looked at. */
 LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__kernels *k,
                                                   const uint8_t *header, uint64_t max_offset,
                                                   lmc__buffer *items, uint64_t *offset)
 {
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
+    const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
     lmc__index_head head;
-    lmc__cursor c;
+    lmc__cursor metadata;
     uint32_t i;
     memset(&x, 0, sizeof x);
     x.t = t;
-    x.k = k;
-    x.p = body + LMC__INDEX_BODY_SIZE;
-    x.end = t->index.data + t->index.size;
+    x.c.p = body + LMC__INDEX_BODY_SIZE;
+    x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
-    LMC__CHECK(k->crc32c(0, body, (size_t)(x.end - body)) == lmc__load32(t->index.data + 16),
-               LMC_ERR_CHECKSUM);
+    LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
     if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
     else LMC__TRY(lmc__check_header(head.header, k));
@@ -305,11 +261,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    c.p = x.p;
-    c.end = x.end;
-    LMC__TRY(lmc__parse_metadata(t, &c, head.n_metadata));
-    t->listing.has_records |= lmc__left(&c) != 0;
-    LMC__TRY(lmc__skip_records(&c));
+    metadata = x.c;
+    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
+    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->listing.has_records |= lmc__left(&x.c) != 0;
+    LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
     LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,

@@ -26,26 +26,24 @@
  * its CRC, fingerprints.
  *
  * Writer and restorer build both while blocks go by; the restorer then compares them with those of
- * the file byte for byte, so nothing else of an index that a pipe brings is to be checked. A
- * reader, which begins with the index, must parse it (index.h). */
+ * the file byte for byte. A reader, which begins with the index, must parse it (index.h). */
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
- * there: only then is it known how large they are together. */
+ * ended. The entry of a run is made when its blocks are there: then it is known how large they
+ * are. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
-    uint64_t limit; /* on their size */
-    /* the body of the run at hand, and bytes of its section and blocks; 0: there is none */
-    lmc__buffer run_body;
-    uint64_t run_stored;
+    lmc__buffer run_body; /* of the run at hand */
+    uint64_t limit;       /* on the size of entries and rows */
+    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
     size_t facts_at, fingerprints_at, facts_end;
 } lmc__index_builder;
+#define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -53,8 +51,9 @@ static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part,
     return lmc__append(part, data, size);
 }
 
-static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
-                                        const uint8_t *body, size_t body_size)
+LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind,
+                                                  uint64_t stored, const uint8_t *body,
+                                                  size_t body_size)
 {
     LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
     LMC__TRY(lmc__append_varint(&b->entries, stored));
@@ -73,8 +72,8 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 }
 
 /* The next section, with its body; of an ancillary one only its size counts. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
-                                          const uint8_t *body, uint64_t body_size)
+LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                                    const uint8_t *body, uint64_t body_size)
 {
     const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
     LMC__TRY(lmc__index_run_end(b));
@@ -114,8 +113,8 @@ static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
- * a digester is told anew before each wave is absorbed. */
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
+ * it is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
     return b->entries.data + b->fingerprints_at;
@@ -133,8 +132,8 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                uint64_t file_size)
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                          uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
@@ -146,8 +145,7 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. With its size a reader finds it; with its
- * Header_CRC it tells it from another one of the same numbers. */
+/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -179,31 +177,24 @@ static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
 static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
 {
     memcpy(head->header, p, LMC__HEADER_SIZE);
+    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
     head->n_sections = lmc__load32(p + 80);
     head->n_metadata = lmc__load32(p + 84);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
 }
 
 /* Names and fingerprints of everything in the list that has them; items point into it. */
 static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
 {
-    size_t i, j;
+    size_t i;
     items->size = 0;
-    for (i = 0; i < l->n_files; i++) {
-        const lmc_file *const f = &lmc__listed_at(l, i)->file;
-        if (f->n_tensors == 0)
-            LMC__TRY(lmc__append_item(items, f->path, strlen(f->path), f->fingerprint));
-        for (j = 0; j < f->n_tensors; j++) {
-            const lmc_tensor *const t = &f->tensors[j];
-            LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint));
-        }
-    }
+    for (i = 0; i < l->n_files; i++)
+        LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
     return LMC_OK;
 }
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -218,15 +209,13 @@ static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
         LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
                        value_size <= LMC__MAX_VALUE_SIZE,
                    LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size &&
-                       memchr(c->p, 0, key_size) == NULL,
-                   LMC_ERR_CORRUPT);
-        next.name = c->p;
+        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
+        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
         /* R8-14 */
         LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
         last = next;
-        (void)lmc__take_bytes(c, (size_t)key_size + value_size);
     }
     return LMC_OK;
 }

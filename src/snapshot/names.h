@@ -5,19 +5,17 @@
 #include "snapshot/sha256.h"
 #include "snapshot/order.h"
 
-/* Names, and what must be unique of them.
- *
- * Sets are sorted arrays, or tables of 64 bits of a hash: a snapshot has up to 2^32 files and 2^28
- * tensors each, so what grows with them is kept small, and no input makes it slower than
- * n log n. */
+/* Names, and what must be unique of them. Sets are sorted arrays, or tables of 64 bits of a hash: a
+ * snapshot has up to 2^32 files and 2^28 tensors each, so what grows with them is kept small, and
+ * no input makes it slower than n log n. */
 
 /* Something with a name. The name is not NUL-terminated, and belongs to someone else. */
 typedef struct lmc__item {
     const uint8_t *name;
     size_t size;
     const uint8_t *fingerprint; /* or NULL: only the name counts */
-    size_t file_number;         /* of the base's items: where it is */
-    const lmc_tensor *tensor;   /* of the base's items; NULL: the whole file */
+    size_t file_number;         /* where it is, of those that are searched */
+    const lmc_tensor *tensor;   /* of the same; NULL: the whole file */
 } lmc__item;
 
 /* By bytes, a prefix first: the order of spec 7.2 and 8.3. */
@@ -27,16 +25,17 @@ static int lmc__compare_names(const lmc__item *a, const lmc__item *b)
     return order ? order : a->size < b->size ? -1 : a->size > b->size;
 }
 
-/* For lmc__heap_sort: by name, then by fingerprint. */
+/* By name, then by fingerprint, or by file if one of them has none. */
 static int lmc__compare_items(const void *a, const void *b)
 {
     const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
-    int order = lmc__compare_names(x, y);
-    return order || !x->fingerprint ? order
-                                    : memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    const int order = lmc__compare_names(x, y);
+    if (order) return order;
+    if (x->fingerprint && y->fingerprint)
+        return memcmp(x->fingerprint, y->fingerprint, LMC_FINGERPRINT_SIZE);
+    return x->file_number < y->file_number ? -1 : x->file_number > y->file_number;
 }
 
-/* By name, then by fingerprint. */
 static void lmc__sort_items(lmc__item *items, size_t n)
 {
     lmc__item spare;
@@ -52,10 +51,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
- * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
+ * lies does not count. */
+LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
+                                                uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -74,47 +73,47 @@ static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LM
     lmc__finish_fingerprint(&sha, fingerprint);
 }
 
-typedef struct lmc__name_search {
-    const lmc__item *items;
+/* The first of n sorted items that is not before name, or one of that in a file before
+ * file_number. */
+static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
+{
     lmc__item wanted;
-} lmc__name_search;
-
-static int lmc__is_name_before(const void *context, size_t i)
-{
-    const lmc__name_search *const s = (const lmc__name_search *)context;
-    return lmc__compare_names(&s->items[i], &s->wanted) < 0;
-}
-
-/* The first of n sorted items that is not before name. */
-static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name)
-{
-    lmc__name_search search;
-    memset(&search, 0, sizeof search);
-    search.items = items;
-    search.wanted.name = (const uint8_t *)name;
-    search.wanted.size = strlen(name);
-    return lmc__find_first(0, n, lmc__is_name_before, &search);
+    size_t i;
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)name;
+    wanted.size = strlen(name);
+    wanted.file_number = file_number;
+    LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
+    return i;
 }
 
 /* name and fingerprint stay with whoever has them. */
 static enum lmc_status lmc__append_item(lmc__buffer *items, const void *name, size_t size,
-                                        const uint8_t *fingerprint)
+                                        const uint8_t *fingerprint, size_t file_number,
+                                        const lmc_tensor *tensor)
 {
-    lmc__item item;
-    item.name = (const uint8_t *)name;
-    item.size = size;
-    item.fingerprint = fingerprint;
-    item.file_number = 0;
-    item.tensor = NULL;
+    const lmc__item item = {(const uint8_t *)name, size, fingerprint, file_number, tensor};
     return lmc__append(items, &item, sizeof item);
+}
+
+/* The items of a file (spec 7.2): its tensors, or if it has none itself. */
+static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, size_t file_number)
+{
+    size_t i;
+    if (f->n_tensors == 0)
+        return lmc__append_item(items, f->path, strlen(f->path), f->fingerprint, file_number, NULL);
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        LMC__TRY(lmc__append_item(items, t->name, strlen(t->name), t->fingerprint, file_number, t));
+    }
+    return LMC_OK;
 }
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
- * that fill one place of the table; two different ones are taken for the same with a chance of n in
- * 2^61. The two lowest bits of a place say what is known of the path: */
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
+ * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+ * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
@@ -136,7 +135,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 }
 
 /* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__path_set *set)
+LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
     const size_t old_size = set->table.size / 8;
@@ -152,7 +151,7 @@ static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 }
 
 /* A path whose digest that is, so far as it has gone, is of that sort. */
-static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
+LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
     uint64_t key, *place;

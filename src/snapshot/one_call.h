@@ -45,10 +45,10 @@ LMC_API size_t lmc_compress_bound(size_t size)
 /* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
  * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
  * a reader can tell the dtype. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
-                                           enum lmc_dtype dtype, const void *src,
-                                           const lmc_stream *stream,
-                                           const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
+                                                     enum lmc_dtype dtype, const void *src,
+                                                     const lmc_stream *stream,
+                                                     const lmc_compress_options *options)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
@@ -88,14 +88,13 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
     return status;
 }
 
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                     size_t size, enum lmc_dtype dtype,
-                                     const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
+                                               const void *src, size_t size, enum lmc_dtype dtype,
+                                               const lmc_compress_options *options)
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed;
     lmc_sink sink;
-    enum lmc_status status;
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
@@ -104,16 +103,16 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
     fixed.cap = dst_cap;
     sink.write = lmc__write_fixed;
     sink.user = &fixed;
-    status = lmc__write_one_file(&sink, size, dtype, src, NULL, &o);
-    if (status == LMC_OK) *dst_size = fixed.size;
-    return status;
+    LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
+    *dst_size = fixed.size;
+    return LMC_OK;
 }
 #endif
 
 /* A reader of the LMC file at src; its only regular file, without a base. */
-static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
-                                     const void *src, size_t src_size,
-                                     const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
+                                               lmc_memory *memory, const void *src, size_t src_size,
+                                               const lmc_compress_options *options)
 {
     lmc_reader_options reader_options;
     lmc_source source;
@@ -135,9 +134,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     return LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype,
-                                              const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                        uint64_t *size, enum lmc_dtype *dtype,
+                                                        const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -155,8 +154,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                 const void *src, size_t src_size,
+                                                 const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -167,86 +167,91 @@ LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_si
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__open_one(&reader, &file, &memory, src, src_size, &o));
     if (file->size <= dst_cap) {
-        const size_t size = (size_t)file->size;
         reader->coder->progress = o.progress;
         reader->coder->progress_user = o.user;
-        status = lmc_reader_read_file(reader, 0, 0, dst, size);
-        if (status == LMC_OK) *dst_size = size;
+        status = lmc_reader_read_file(reader, 0, 0, dst, (size_t)file->size);
+        if (status == LMC_OK) *dst_size = (size_t)file->size;
     }
     lmc_reader_free(reader);
     return status;
 }
 
 #ifndef LMC_NO_STDIO
-/* PATH.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_part(FILE **part, lmc__buffer *name, const char *path)
+/* A file to a file. */
+typedef struct lmc__file_to_file {
+    FILE *src, *part;
+    lmc__buffer part_path;
+    lmc_compress_options options;
+} lmc__file_to_file;
+
+/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
+static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
+                                       const char *src_path, const lmc_compress_options *options)
 {
-    LMC__TRY(lmc__append(name, path, strlen(path)));
-    LMC__TRY(lmc__append(name, ".part", sizeof ".part"));
-    *part = fopen((const char *)name->data, "wb");
-    return *part ? LMC_OK : LMC_ERR_WRITE;
+    lmc__buffer *const name = &f->part_path;
+    enum lmc_status status = LMC_OK;
+    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
+    lmc__init_buffer(name, f->options.alloc_user);
+    f->src = fopen(src_path, "rb");
+    if (!f->src) return LMC_ERR_READ;
+    status = lmc__append(name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
+    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
+    if (f->part) return LMC_OK;
+    (void)fclose(f->src);
+    lmc__free_buffer(name);
+    return status == LMC_OK ? LMC_ERR_WRITE : status;
 }
 
-/* Closes it, and puts it where it belongs if all went well. */
-static enum lmc_status lmc__close_part(FILE *part, const lmc__buffer *name, const char *path,
-                                       enum lmc_status status)
+/* Closes both, and puts the result where it belongs if all went well. */
+static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
+                                        enum lmc_status status)
 {
-    const char *const part_path = (const char *)name->data;
-    if (fclose(part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    const char *const part_path = (const char *)f->part_path.data;
+    (void)fclose(f->src);
+    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(path);
+    if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, path) != 0) status = LMC_ERR_WRITE;
+    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
     if (status != LMC_OK) (void)remove(part_path);
+    lmc__free_buffer(&f->part_path);
     return status;
 }
 
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                                    enum lmc_dtype dtype,
+                                                    const lmc_compress_options *options)
 {
-    lmc_compress_options o;
-    lmc__buffer name;
+    lmc__file_to_file f;
     lmc_source source;
     lmc_stream stream;
     lmc_sink sink;
-    FILE *src, *part;
     enum lmc_status status;
-    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc_stdio_source(&source, src);
-    if (status == LMC_OK && lmc__seek_stdio(src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK) status = lmc__open_part(&part, &name, dst_path);
-    if (status == LMC_OK) {
-        sink = lmc_stdio_sink(part);
-        stream = lmc_stdio_stream(src);
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &o);
-        status = lmc__close_part(part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    sink = lmc_stdio_sink(f.part);
+    stream = lmc_stdio_stream(f.src);
+    status = lmc_stdio_source(&source, f.src); /* for the size */
+    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
+    if (status == LMC_OK)
+        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
+    return lmc__close_files(&f, dst_path, status);
 }
 #endif
 
-/* What the restorer's callbacks get. */
-typedef struct lmc__part_target {
-    FILE *part;
-    const lmc_compress_options *options;
-} lmc__part_target;
-
+/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
-    return lmc__write_stdio(((const lmc__part_target *)user)->part, data, size);
+    return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);
 }
 
 static enum lmc_status lmc__report_part(void *user, uint64_t done)
 {
-    const lmc_compress_options *const options = ((const lmc__part_target *)user)->options;
-    return options->progress(options->user, done);
+    const lmc_compress_options *const o = &((const lmc__file_to_file *)user)->options;
+    return o->progress ? o->progress(o->user, done) : LMC_OK;
 }
 
 static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, size_t file_number)
@@ -255,39 +260,23 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
 {
-    lmc_restore_options restore_options;
-    lmc_compress_options o;
-    lmc__part_target target;
-    lmc__buffer name;
+    lmc_restore_options o;
+    lmc__file_to_file f;
     lmc_stream stream;
-    FILE *src;
-    enum lmc_status status;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    src = fopen(src_path, "rb");
-    if (!src) return LMC_ERR_READ;
-    memset(&restore_options, 0, sizeof restore_options);
-    restore_options.parallel = o.parallel;
-    restore_options.max_index_size = o.max_index_size;
-    restore_options.max_total_size = o.max_total_size;
-    restore_options.progress = o.progress ? lmc__report_part : NULL;
-    restore_options.alloc_user = o.alloc_user;
-    lmc__init_buffer(&name, o.alloc_user);
-    status = lmc__open_part(&target.part, &name, dst_path);
-    if (status == LMC_OK) {
-        stream = lmc_stdio_stream(src);
-        restore_options.begin_file = lmc__begin_one_file;
-        restore_options.write = lmc__write_part;
-        restore_options.user = &target;
-        target.options = &o;
-        status = lmc_snapshot_restore(&stream, NULL, &restore_options);
-        status = lmc__close_part(target.part, &name, dst_path, status);
-    }
-    lmc__free_buffer(&name);
-    (void)fclose(src);
-    return status;
+    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
+    memset(&o, 0, sizeof o);
+    o.parallel = f.options.parallel;
+    o.max_index_size = f.options.max_index_size;
+    o.max_total_size = f.options.max_total_size;
+    o.begin_file = lmc__begin_one_file;
+    o.write = lmc__write_part;
+    o.progress = lmc__report_part;
+    o.user = &f;
+    o.alloc_user = f.options.alloc_user;
+    stream = lmc_stdio_stream(f.src);
+    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
 }
 #endif

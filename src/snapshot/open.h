@@ -9,16 +9,13 @@
 #include "snapshot/reader.h"
 
 /* Opens readers of intact files, and frees these and those of damaged ones (lmc_salvage), which are
- * a reader with more behind it. salvage_open.h opens those, by lmc__open_reader.
+ * a reader with more behind it:
  *
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * A salvage's reader is its first member, so one pointer is both. What differs is reached by two
- * pointers to functions, read_run and free_extra: reader.h does not include salvage.
- *
- * source and options are copied. What they point to (users of callbacks, the base, a lender) is the
- * caller's, and must stay until the reader is freed. */
+ * So one pointer is both. What differs is reached by read_run and free_extra. source and options
+ * are copied; what they point to is the caller's, and must stay until the reader is freed. */
 
 /* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
 static void lmc__share_meter(lmc_reader *r)
@@ -32,11 +29,8 @@ static void lmc__share_meter(lmc_reader *r)
 }
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
- * is freed like one that was opened: everything in it is zero, or valid.
- *
- * The coder, with workspaces and buffers of several MiB, is lent where the caller says so: readers
- * of a chain are used one at a time (reader.h). own_coder is opened in any case, which allocates
- * nothing, and freed in any case. */
+ * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
+ * several MiB, is lent where the caller says so: readers of a chain are used one at a time. */
 LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t struct_size,
                                                   enum lmc_status (*open)(lmc_reader *r),
                                                   const lmc_source *source,
@@ -59,8 +53,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
     r->coder = options->lender ? options->lender->coder : &r->own_coder;
     lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__visit_reader(r, lmc__init_buffer, options->alloc_user);
-    r->features = LMC__KNOWN_FEATURES;
+    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->info.features = LMC__KNOWN_FEATURES;
     lmc__share_meter(r);
     status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
     r->origin.read_back = lmc__read_reader_back;
@@ -95,7 +91,9 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
     if (!r) return;
     lmc__free_coder(&r->own_coder);
     lmc__free_tables(&r->tables);
-    lmc__visit_reader(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__READER_BUFFERS);
+    lmc__free_buffers(&r->as_base, LMC__WINDOW_BUFFERS);
+    lmc__free_buffers(&r->back, LMC__WINDOW_BUFFERS);
     if (r->free_extra) r->free_extra(r);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(r->options.alloc_user, r, r->struct_size, 0);

@@ -1,11 +1,10 @@
 #pragma once
 #include "base/platform.h"
 
-/* Sorting and searching, once for all that is sorted here. Both are inlined with their comparison
- * and the size of an element, so they cost no more than written out. */
+/* Sorting and searching, once for all that is sorted here. The sort is inlined with its comparison
+ * and the size of an element. */
 
 typedef int (*lmc__compare)(const void *a, const void *b); /* below, at or above 0 */
-typedef int (*lmc__is_before)(const void *context, size_t i);
 
 /* Heap sort of n elements of `size` bytes: no memory, no recursion, and time n log n whatever the
  * input, which may be chosen by an enemy. Not stable. spare: one more element, of the same type.
@@ -38,15 +37,15 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
     }
 }
 
-/* The first i of [low, high) for which is_before(context, i) is 0, or high: those for which it is
- * 1 must stand before the others. */
-LMC__INLINE size_t lmc__find_first(size_t low, size_t high, lmc__is_before is_before,
-                                   const void *context)
-{
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (is_before(context, middle)) low = middle + 1;
-        else high = middle;
-    }
-    return low;
-}
+/* Sets i to the first number of [low, high) for which is_before, an expression of i, is 0, or to
+ * high. Those for which it is 1 must stand before the others. */
+#define LMC__FIND_FIRST(i, low, high, is_before)                                                   \
+    do {                                                                                           \
+        size_t lmc__low = (low), lmc__high = (high);                                               \
+        while (lmc__low < lmc__high) {                                                             \
+            (i) = lmc__low + (lmc__high - lmc__low) / 2;                                           \
+            if (is_before) lmc__low = (i) + 1;                                                     \
+            else lmc__high = (i);                                                                  \
+        }                                                                                          \
+        (i) = lmc__low;                                                                            \
+    } while (0)

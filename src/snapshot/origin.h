@@ -21,42 +21,32 @@
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base              header (restore);  BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                                              (reader: a delta
- *                                                              may be listed
- *                                                              without)
- *                                 lmc__check_predictions       salvage: runs      BASE_MISSING
- *                                                              have a place
- *                                 lmc__restore (restore.h)     the end, if        BASE_MISSING
- *                                                              nothing is written
- *   it has the fingerprint that   lmc__check_base              header, so before  BASE_WRONG
- *   the header names                                           anything is
- *                                                              written
- *   no delta without a base in    restore.h, reader.h          RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT:
- *   the base has                                               opening            see below
- *   the base can be read          lmc_base.read                a block is read    what it says
- *   the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore (restore.h)     done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's        (pipeline.h)                 done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place (in_place.h)
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself. Not so in salvage, where the header with the fingerprint may be lost:
- * there it is BASE_WRONG. Where a prediction is of the snapshot's own, there is no base to be
- * wrong: a Content_CRC that does not match is CHECKSUM. Blocks and tensors (layers 1 and 2) have a
- * prediction in place of a base; its size is compared, and then Content_CRC tells. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -65,75 +55,57 @@ typedef struct lmc__range {
 } lmc__range;
 
 typedef struct lmc__origin {
+    /* of the base, sorted: lmc__item */
+    lmc__buffer items;
+    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
+     * the number in items */
+    lmc__buffer backwards;
+    /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer ranges;
+    /* what a conversion is made from */
+    lmc__buffer wide;
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
     /* or NULL */
     const lmc_base *base;
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
-    /* of the base */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
-     * the number in items; and those names */
-    lmc__buffer backwards, letters;
+    uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
     /* read_back reads the base, which is being overwritten; base is NULL */
     int in_place;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
 } lmc__origin;
 
-/* See lmc__visit_buffer. */
-static void lmc__visit_origin(lmc__origin *o, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&o->items, alloc_user);
-    visit(&o->backwards, alloc_user);
-    visit(&o->letters, alloc_user);
-    visit(&o->ranges, alloc_user);
-    visit(&o->wide, alloc_user);
-}
+#define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
 
 /* listing: of this snapshot, as it grows. base: NULL, or one that is described completely: every
- * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is taken here,
- * from the fingerprints that it says its files and tensors have; whether its bytes are those shows
- * when they are read. On errors the origin is to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                        const lmc_base *base, void *alloc_user)
+ * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
+ * that its files and tensors are said to have; whether its bytes are theirs shows when they are
+ * read. On errors the origin is to be freed all the same. */
+LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                                  const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
     o->listing = listing;
-    lmc__visit_origin(o, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(o, LMC__ORIGIN_BUFFERS, alloc_user);
     o->base = base;
     if (!base) return LMC_OK;
     if (!base->get_file || !base->read) return LMC_ERR_ARGUMENT;
     for (i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
-        lmc__item item;
         if (!f || !f->path || f->size == LMC_UNKNOWN_SIZE || (f->n_tensors && !f->tensors))
             return LMC_ERR_ARGUMENT;
-        for (j = 0; j < lmc__count_fingerprints(f); j++) {
-            const lmc_tensor *t = f->n_tensors ? &f->tensors[j] : NULL;
-            const char *name = t ? t->name : f->path;
-            if (!name || (t && !t->dtype)) return LMC_ERR_ARGUMENT;
-            item.name = (const uint8_t *)name;
-            item.size = strlen(name);
-            item.fingerprint = t ? t->fingerprint : f->fingerprint;
-            item.file_number = i;
-            item.tensor = t;
-            LMC__TRY(lmc__append(&o->items, &item, sizeof item));
-        }
+        for (j = 0; j < f->n_tensors; j++)
+            if (!f->tensors[j].name || !f->tensors[j].dtype) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_items(&o->items, f, i));
     }
     lmc__snapshot_fingerprint(&o->items, o->fingerprint);
     return LMC_OK;
 }
 
-static void lmc__free_origin(lmc__origin *o) { lmc__visit_origin(o, lmc__free_visited, NULL); }
+static void lmc__free_origin(lmc__origin *o) { lmc__free_buffers(o, LMC__ORIGIN_BUFFERS); }
 
 /* Of the base, by its number in the sorted order. */
 static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
@@ -158,52 +130,63 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
+/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
+ * 1. */
+static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+{
+    const lmc__item *const item = lmc__get_item(o, *i);
+    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
+        memcmp(item->name, name, item->size) != 0)
+        return NULL;
+    ++*i;
+    return item;
+}
+
+static size_t lmc__first_named(const lmc__origin *o, const char *name)
+{
+    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
+}
+
+/* The item is in the base's file of that path. */
+static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
+{
+    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+}
+
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                const char *dtype, uint64_t size)
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
 {
-    const size_t n = o->items.size / sizeof(lmc__item), name_size = strlen(name);
-    size_t i = lmc__find_name((const lmc__item *)(const void *)o->items.data, n, name);
+    size_t i = lmc__first_named(o, name);
+    const lmc__item *item;
     uint32_t found = 0;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        int is_of_path;
-        if (item->size != name_size || memcmp(item->name, name, name_size) != 0) break;
-        is_of_path = strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
+    while ((item = lmc__next_named(o, name, &i)) != NULL) {
         if ((item->tensor != NULL) != (dtype != NULL) ||
             (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
             continue;
-        if (is_of_path) return (uint32_t)i + 1;
-        if (!found) found = (uint32_t)i + 1;
+        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
+        if (!found) found = (uint32_t)i;
     }
     return found;
 }
 
 /* The same for a part of another item. */
-static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const size_t n = o->items.size / sizeof(lmc__item),
-                 name_size = part->name ? strlen(part->name) : 0;
-    size_t i = part->name
-                   ? lmc__find_name((const lmc__item *)(const void *)o->items.data, n, part->name)
-                   : n;
-    for (; i < n && i < UINT32_MAX; i++) {
-        const lmc__item *item = lmc__get_item(o, i);
-        uint64_t size;
-        if (item->size != name_size || memcmp(item->name, part->name, name_size) != 0) break;
-        if (part->path &&
-            strcmp(o->base->get_file(o->base->user, item->file_number)->path, part->path) != 0)
-            continue;
-        size = lmc__item_size(o, item);
-        if (part->offset <= size && part->size <= size - part->offset) return (uint32_t)i + 1;
+    const lmc__item *item;
+    size_t i;
+    if (!part->name) return 0;
+    i = lmc__first_named(o, part->name);
+    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
+        const uint64_t size = lmc__item_size(o, item);
+        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
+            part->size <= size - part->offset)
+            return (uint32_t)i;
     }
     return 0;
 }
-#endif
-
-#ifndef LMC_NO_ENCODER
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -212,39 +195,36 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
  *     new    base_model.model.layers.0.mlp.up.weight      module.layers.0.mlp.up.weight
  *
  * So a tensor whose name the base has not is looked for by ever shorter ends of it, each from
- * behind a dot to the end of the name: by their names backwards, all tensors of the base with that
- * end are neighbours. The first end that any of them has decides. */
-
-/* Names have 16 bits of length, of which few are looked at: what comes before an end is short. */
+ * behind a dot: sorted by their names backwards, all tensors of the base with that end are
+ * neighbours. The first end that any of them has decides. What comes before an end is short. */
 #define LMC__MAX_PREFIX_PARTS 8u
+
+/* By the last letters of the names; of one that ends with another, the longer comes behind. */
+static int lmc__compare_ends(const void *a, const void *b)
+{
+    const lmc__item *const x = (const lmc__item *)a, *const y = (const lmc__item *)b;
+    const size_t n = lmc__min(x->size, y->size);
+    size_t k;
+    for (k = 1; k <= n; k++)
+        if (x->name[x->size - k] != y->name[y->size - k])
+            return x->name[x->size - k] < y->name[y->size - k] ? -1 : 1;
+    return x->size < y->size ? -1 : x->size > y->size;
+}
 
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
     const size_t n = o->items.size / sizeof(lmc__item);
-    uint64_t size = 0;
-    uint8_t *letter;
-    size_t i, k;
-    for (i = 0; i < n; i++) size += lmc__get_item(o, i)->tensor ? lmc__get_item(o, i)->size : 0;
-    LMC__TRY(lmc__reserve(&o->letters, size));
-    letter = o->letters.data;
+    lmc__item spare;
+    size_t i;
     for (i = 0; i < n; i++) {
         const lmc__item *const item = lmc__get_item(o, i);
-        if (!item->tensor) continue;
-        LMC__TRY(lmc__append_item(&o->backwards, letter, item->size, NULL));
-        ((lmc__item *)(void *)(o->backwards.data + o->backwards.size))[-1].file_number = i;
-        for (k = item->size; k != 0; k--) *letter++ = item->name[k - 1];
+        if (item->tensor)
+            LMC__TRY(
+                lmc__append_item(&o->backwards, item->name, item->size, NULL, i, item->tensor));
     }
-    lmc__sort_items((lmc__item *)(void *)o->backwards.data, o->backwards.size / sizeof(lmc__item));
+    lmc__heap_sort(o->backwards.data, o->backwards.size / sizeof spare, sizeof spare,
+                   lmc__compare_ends, &spare);
     return LMC_OK;
-}
-
-/* Of the list, the item's name ends with size bytes at `end`. */
-static int lmc__has_letters(const lmc__item *item, const uint8_t *end, size_t size)
-{
-    size_t i;
-    if (item->size < size) return 0;
-    for (i = 0; i < size && item->name[i] == end[size - 1 - i]; i++) {}
-    return i == size;
 }
 
 /* A part of the name between dots is a number: the name of a layer, not of a wrapper. */
@@ -263,24 +243,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-typedef struct lmc__end_search {
-    const lmc__item *items;
-    const uint8_t *end;
-    size_t size;
-} lmc__end_search;
-
-/* Backwards, item i is before the end and all names that have it. */
-static int lmc__is_end_before(const void *context, size_t i)
-{
-    const lmc__end_search *const s = (const lmc__end_search *)context;
-    const lmc__item *const item = &s->items[i];
-    size_t k;
-    for (k = 0; k < item->size && k < s->size; k++)
-        if (item->name[k] != s->end[s->size - 1 - k])
-            return item->name[k] < s->end[s->size - 1 - k];
-    return item->size < s->size;
-}
-
 /* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
@@ -296,32 +258,31 @@ static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const char *end,
                                size_t *n)
 {
-    const size_t n_items = o->backwards.size / sizeof(lmc__item);
-    lmc__end_search search;
+    const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
+    const size_t n_items = o->backwards.size / sizeof *items;
+    lmc__item wanted;
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    search.items = (const lmc__item *)(const void *)o->backwards.data;
-    search.end = (const uint8_t *)end;
-    search.size = strlen(end);
-    i = lmc__find_first(0, n_items, lmc__is_end_before, &search);
+    memset(&wanted, 0, sizeof wanted);
+    wanted.name = (const uint8_t *)end;
+    wanted.size = strlen(end);
+    LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
-        const lmc__item *const name = &search.items[i], *const item =
-                                                            lmc__get_item(o, name->file_number);
-        if (!lmc__has_letters(name, search.end, search.size)) break;
-        if (name->size > search.size && name->name[search.size] != '.') continue;
+        const lmc__item *const item = &items[i];
+        const size_t before = item->size - wanted.size; /* this many letters, if it has the end */
+        if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
+        if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) ||
-            lmc__has_number(item->name, item->size - search.size))
-            continue;
+        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
-        found = (uint32_t)name->file_number + 1;
+        found = (uint32_t)item->file_number + 1;
     }
     return n_looked < LMC__MAX_ENDS ? found : 0;
 }
 
 /* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
-static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
+LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
     unsigned parts;
@@ -336,37 +297,18 @@ static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 }
 #endif
 
-typedef struct lmc__range_search {
-    const uint8_t *ranges; /* each begins with a lmc__range */
-    size_t step;           /* from one to the next */
-    size_t stream;
-    uint64_t position;
-} lmc__range_search;
-
-static int lmc__is_range_before(const void *context, size_t i)
-{
-    const lmc__range_search *const s = (const lmc__range_search *)context;
-    const lmc__range *const r = (const lmc__range *)(const void *)(s->ranges + i * s->step);
-    return r->stream < s->stream || (r->stream == s->stream && r->end <= s->position);
-}
-
 /* Of a buffer of elements of `step` bytes that begin with a lmc__range, in order: the number of the
  * first that ends behind that byte of the stream, or belongs to a later one. */
 static size_t lmc__find_stream_range(const lmc__buffer *ranges, size_t step, size_t stream,
                                      uint64_t position)
 {
-    lmc__range_search search;
-    search.ranges = ranges->data;
-    search.step = step;
-    search.stream = stream;
-    search.position = position;
-    return lmc__find_first(0, ranges->size / step, lmc__is_range_before, &search);
-}
-
-/* File `number` has been described. */
-static int lmc__is_listed(const lmc__origin *o, uint64_t number)
-{
-    return number < o->listing->n_files && lmc__listed_at(o->listing, (size_t)number)->is_described;
+    size_t i;
+#define LMC__RANGE_AT ((const lmc__range *)(const void *)(ranges->data + i * step))
+    LMC__FIND_FIRST(i, 0, ranges->size / step,
+                    LMC__RANGE_AT->stream < stream ||
+                        (LMC__RANGE_AT->stream == stream && LMC__RANGE_AT->end <= position));
+#undef LMC__RANGE_AT
+    return i;
 }
 
 /* Bytes [offset, offset + size) of a file belong to runs that were added. */
@@ -387,34 +329,31 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of a run that is predicted by the base maps to bytes that the base has. */
-static int lmc__is_in_base(const lmc__origin *o, const lmc__segment *s)
+/* Segment s of the run, which has a prediction, maps to bytes that are there. */
+LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                                    const lmc__segment *s,
+                                                    enum lmc_status not_in_base)
 {
-    uint64_t item_size;
-    if (s->base > o->items.size / sizeof(lmc__item)) return 0;
-    item_size = lmc__item_size(o, lmc__get_item(o, s->base - 1));
-    return s->base_offset <= item_size && s->size <= item_size - s->base_offset;
-}
-
-/* Segment s of a run that is predicted by its own snapshot maps to bytes that come before it. */
-static int lmc__is_written_before(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
-{
-    return lmc__can_read_back(o, s->base - 1, s->base_offset,
-                              lmc__prediction_scale(run) * s->size); /* s->size is below 2^63 */
-}
-
-/* Segment s maps to bytes of the header text of a file that is known by the run's section: that of
- * a file behind it is not. */
-static enum lmc_status lmc__check_text(const lmc__origin *o, const lmc__run *run,
-                                       const lmc__segment *s)
-{
-    const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+    const enum lmc_status refused =
+        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
+    const size_t number = s->base - 1;
     uint64_t size;
-    LMC__CHECK(lmc__is_listed(o, s->base - 1) &&
-                   s->base - 1 < stream->first_file + (uint64_t)stream->n_files,
-               LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, s->base - 1), &size));
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, LMC_ERR_CORRUPT);
+    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+        LMC__CHECK(
+            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+            refused);
+        return LMC_OK;
+    }
+    if (run->prediction == LMC__PREDICT_BASE) {
+        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
+        size = lmc__item_size(o, lmc__get_item(o, number));
+    } else { /* of a file that is known by the run's section */
+        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        LMC__TRY(lmc__get_text_size(f, &size));
+    }
+    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
     return LMC_OK;
 }
 
@@ -427,13 +366,9 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
     if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
     if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
     if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        if (s->base == 0) continue;
-        if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(lmc__is_in_base(o, s), not_in_base);
-        else if (run->prediction == LMC__PREDICT_TEXT) LMC__TRY(lmc__check_text(o, run, s));
-        else LMC__CHECK(lmc__is_written_before(o, run, s), LMC_ERR_CORRUPT);
-    }
+    for (i = 0; i < run->n_segments; i++)
+        if (run->segments[i].base)
+            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
     return LMC_OK;
 }
 
@@ -456,24 +391,12 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
-typedef struct lmc__segment_search {
-    const lmc__run *run;
-    uint64_t offset;
-} lmc__segment_search;
-
-static int lmc__is_segment_before(const void *context, size_t i)
-{
-    const lmc__segment_search *const s = (const lmc__segment_search *)context;
-    return s->run->segments[i].start <= s->offset;
-}
-
 /* The segment of a byte of the run's stream: the last that does not begin behind it. */
 static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
 {
-    lmc__segment_search search;
-    search.run = run;
-    search.offset = offset;
-    return (uint32_t)lmc__find_first(1, run->n_segments, lmc__is_segment_before, &search) - 1;
+    size_t i;
+    LMC__FIND_FIRST(i, 1, run->n_segments, run->segments[i].start <= offset);
+    return (uint32_t)i - 1;
 }
 
 /* A place in a file of the base, or of this snapshot. */
@@ -482,41 +405,40 @@ typedef struct lmc__place {
     uint64_t start;
 } lmc__place;
 
-/* Where the prediction of a segment begins, which has one: in a file's header text, if it is by
- * that. In place, streams are files. */
-static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s)
+/* Where the prediction of byte `at` of a segment is: in a file's header text, if it is by that.
+ * file_number is SIZE_MAX if it has none. In place, streams are files. */
+static lmc__place lmc__locate(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
+                              uint64_t at)
 {
     lmc__place place;
+    place.file_number = SIZE_MAX;
+    place.start = lmc__prediction_scale(run) * at;
+    if (s->base == 0) return place;
     if (lmc__is_own_prediction(run)) {
         place.file_number = s->base - 1;
-        place.start = s->base_offset;
+        place.start += s->base_offset;
     } else if (o->in_place) {
         place.file_number = lmc__stream_at(o->listing, run->stream)->first_file;
-        place.start = s->start;
+        place.start += s->start;
     } else {
         const lmc__item *item = lmc__get_item(o, s->base - 1);
         place.file_number = item->file_number;
-        place.start = (item->tensor ? item->tensor->offset : 0) + s->base_offset;
+        place.start += (item->tensor ? item->tensor->offset : 0) + s->base_offset;
     }
     return place;
 }
 
-/* The prediction of a segment begins there: mostly what lies side by side does so in the base, too,
- * and is best read at once. */
-static int lmc__begins_at(const lmc__origin *o, const lmc__run *run, const lmc__segment *s,
-                          size_t file_number, uint64_t start)
-{
-    lmc__place place;
-    if (s->base == 0) return 0;
-    place = lmc__locate(o, run, s);
-    return place.file_number == file_number && place.start == start;
-}
-
 /* The prediction of size bytes of the run, from that place on. Blocks and segments have whole
  * elements, so a conversion has them, too; it reads twice the bytes. */
-static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, size_t file_number,
-                                       uint64_t start, uint8_t *dst, size_t size)
+static enum lmc_status lmc__read_place(lmc__origin *o, const lmc__run *run, const lmc__place *place,
+                                       uint8_t *dst, size_t size)
 {
+    const size_t file_number = place->file_number;
+    const uint64_t start = place->start;
+    if (file_number == SIZE_MAX) {
+        memset(dst, 0, size);
+        return LMC_OK;
+    }
     if (run->prediction == LMC__PREDICT_TEXT) {
         lmc__read_text(lmc__listed_at(o->listing, file_number), start, dst, size);
         return LMC_OK;
@@ -547,19 +469,17 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
+        const lmc__place from = lmc__locate(o, run, s, at);
         size_t part = (size_t)lmc__min64(size, s->size - at);
-        if (s->base == 0) {
-            memset(dst, 0, part);
-        } else {
-            lmc__place from = lmc__locate(o, run, s);
-            from.start += scale * at;
-            for (; part < size; i++) { /* segments that are read with this one */
-                s = &run->segments[i + 1];
-                if (!lmc__begins_at(o, run, s, from.file_number, from.start + scale * part)) break;
-                part += (size_t)lmc__min64(size - part, s->size);
-            }
-            LMC__TRY(lmc__read_place(o, run, from.file_number, from.start, dst, part));
+        for (; part < size; i++) { /* segments that are read with this one */
+            lmc__place next;
+            s = &run->segments[i + 1];
+            next = lmc__locate(o, run, s, 0);
+            if (next.file_number != from.file_number || next.start != from.start + scale * part)
+                break;
+            part += (size_t)lmc__min64(size - part, s->size);
         }
+        LMC__TRY(lmc__read_place(o, run, &from, dst, part));
         dst += part;
         offset += part;
         size -= part;

@@ -24,29 +24,21 @@
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
- * tasks run one after another.
- *
- * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
- * is larger, whatever the file's size. */
+ * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
+ * for each worker, or one block if that is larger, whatever the file's size. */
 
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
+    size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
     /* writer: bytes before job.dst that hold the header and the body of the RUN section which
      * begins here; 0: none does */
     size_t head_size;
-    /* of the block's content, in coder.pieces */
-    size_t first_piece, n_pieces;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
     /* encoding: job.src is not the coder's, so it may change at any time */
     int may_change;
-    /* a reader's: number of its run */
-    size_t run;
-    /* a reader's: what its pieces make up is compared with a fingerprint before anybody hears of it
-     */
-    int is_identified;
+    size_t run; /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
@@ -65,33 +57,25 @@ typedef struct lmc__part {
 /* Buffers, workspaces and callbacks of the waves of one writer, restorer or reader. All buffers
  * keep their size, so a wave allocates nothing that one as large before it has not. */
 typedef struct lmc__coder {
-    /* without jobs: those are the snapshot's */
-    lmc__wave wave;
-    const lmc_parallel *parallel;
     /* lmc__snapshot_job, lmc__piece: of the wave that is being planned */
     lmc__buffer jobs, pieces;
     lmc__buffer workspaces, in[2], out[2];
-    /* encoding: predictions of the wave's blocks */
-    lmc__buffer base;
-    /* of the wave that is being planned */
-    size_t n_jobs;
-    /* the wave at hand makes out[out_number] */
-    unsigned out_number;
-    /* what is to be done with each job; gets the coder */
-    lmc_task task;
-    /* takes the parts; write NULL: nobody wants them */
-    lmc_sink sink;
+    lmc__buffer base;  /* encoding: predictions of the wave's blocks */
+    lmc__buffer parts; /* lmc__part, of the other out */
+    lmc__wave wave;    /* without jobs: those are the snapshot's */
+    const lmc_parallel *parallel;
+    size_t n_jobs;       /* of the wave that is being planned */
+    unsigned out_number; /* the wave at hand makes out[out_number] */
+    lmc_task task;       /* what is to be done with each job; gets the coder */
+    lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
-    /* of the other out */
-    lmc__buffer parts;
     enum lmc_status write_status;
     lmc_stream stream;
-    /* what is wanted of the stream: read_size bytes, of which read_got are there */
+    /* what is wanted of the stream: read_size bytes, of which read_got are there; read_portion: the
+     * most that is read beside one wave */
     uint8_t *read_to;
-    size_t read_size, read_got;
-    /* the most that is read beside one wave */
-    size_t read_portion;
+    size_t read_size, read_got, read_portion;
     enum lmc_status read_status;
     int ended;
     /* or NULL; bytes of files so far */
@@ -99,21 +83,7 @@ typedef struct lmc__coder {
     void *progress_user;
     uint64_t done;
 } lmc__coder;
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_coder(lmc__coder *c, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    visit(&c->jobs, alloc_user);
-    visit(&c->pieces, alloc_user);
-    visit(&c->workspaces, alloc_user);
-    visit(&c->parts, alloc_user);
-    visit(&c->base, alloc_user);
-    for (i = 0; i < 2; i++) {
-        visit(&c->in[i], alloc_user);
-        visit(&c->out[i], alloc_user);
-    }
-}
+#define LMC__CODER_BUFFERS LMC__ROW(lmc__coder, jobs, wave)
 
 /* Allocates nothing yet. */
 static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *alloc_user)
@@ -121,10 +91,10 @@ static void lmc__open_coder(lmc__coder *c, const lmc_parallel *parallel, void *a
     memset(c, 0, sizeof *c);
     c->wave.k = lmc__get_kernels();
     c->parallel = parallel;
-    lmc__visit_coder(c, lmc__init_buffer, alloc_user);
+    lmc__init_buffers(c, LMC__CODER_BUFFERS, alloc_user);
 }
 
-static void lmc__free_coder(lmc__coder *c) { lmc__visit_coder(c, lmc__free_visited, NULL); }
+static void lmc__free_coder(lmc__coder *c) { lmc__free_buffers(c, LMC__CODER_BUFFERS); }
 
 /* Prepares for blocks of up to block_size bytes, of elements of at least `width`, beside those that
  * are planned already; in_parts: to decode blocks of which only a part is kept. Workspaces never
@@ -145,9 +115,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/tried.md has 1/4 to 2 MiB. */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -178,8 +147,8 @@ static lmc__piece *lmc__piece_at(const lmc__coder *c, const lmc__snapshot_job *j
     return (lmc__piece *)(void *)c->pieces.data + job->first_piece + i;
 }
 
-/* Where the sum of all that a job decodes goes, if that is one piece: then it is taken on the way.
- * NULL: pieces are summed up one by one, when they are decoded. */
+/* Where the sum of all that a job decodes goes, if that is one piece: it is taken on the way then.
+ * NULL: pieces are summed up when they are decoded. */
 static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *job)
 {
     lmc__piece *const piece = job->n_pieces == 1 ? lmc__piece_at(c, job, 0) : NULL;
@@ -189,8 +158,7 @@ static uint64_t *lmc__whole_sum(const lmc__coder *c, const lmc__snapshot_job *jo
 }
 
 /* The sums of a job's pieces, which make up the size bytes at content, whose CRC-32C is crc. A part
- * of them, where the block goes into several files, has its own CRC. Pieces of different jobs are
- * different ones, so tasks do not disturb each other. */
+ * of them, where the block goes into several files, has its own CRC. */
 static void lmc__set_piece_sums(const lmc__coder *c, const lmc__snapshot_job *job,
                                 const uint8_t *content, size_t size, uint32_t crc)
 {
@@ -257,10 +225,10 @@ static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
     job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
 }
 
-/* Fingerprints and hashes are of what was encoded, though that may have changed since: a hash is of
- * a copy, which is encoded; the sum of a block of planes is taken on the way. Else it is taken
- * later, and with it the CRC of what it is of. If that is not the block's, the block is stored, and
- * both are of that. */
+/* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
+ * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
+ * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
+ * that. */
 static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *const c = (const lmc__coder *)arg;
@@ -309,7 +277,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status =
             c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
     } else {
-        job->job.streaming.sum = job->is_identified ? lmc__whole_sum(c, job) : NULL;
         content = lmc__decode_job(&c->wave, &job->job, worker);
     }
     if (job->job.status != LMC_OK) return;
@@ -364,14 +331,13 @@ static void lmc__read_portion(lmc__coder *c)
 static void lmc__step_task(void *arg, size_t index, unsigned worker)
 {
     lmc__coder *c = (lmc__coder *)arg;
-    if (index == 0) lmc__write_parts(c); /* first what takes longest */
+    if (index == 0) lmc__write_parts(c);
     else if (index == 1) lmc__read_portion(c);
     else c->task(c, index - 2, worker);
 }
 
-/* Codes the wave that is planned, writes the parts, reads what is wanted. An error of writing comes
- * first, for it came first; then those of blocks, in order; then that of reading, which is about
- * bytes behind them. */
+/* Codes the wave that is planned, writes the parts, reads what is wanted. Errors are in the order
+ * of the bytes: of writing, of blocks, of reading. */
 static enum lmc_status lmc__run_step(lmc__coder *c)
 {
     const size_t n = c->n_jobs;
@@ -414,7 +380,7 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
  * says. */
-static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned features)
+static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
     /* R3-12 */
@@ -425,8 +391,7 @@ static enum lmc_status lmc__check_block_features(const uint8_t *header, unsigned
     return LMC_OK;
 }
 
-/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too: behind
- * those that it may have of earlier files. */
+/* Plans more pieces of a job, which covers the next size bytes of the digester's file, too. */
 static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__snapshot_job *job,
                                         size_t size)
 {

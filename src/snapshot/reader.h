@@ -36,37 +36,36 @@
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered: what is
- * asked for from front to back is decoded once (lmc__read_by_windows). What all of that may cost is
- * bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
 struct lmc_reader {
+    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
+     * code of several runs that are read together; else none */
+    lmc__buffer held;
+    /* of what is being read whole; the body of the section of hashes, once they were asked for */
+    lmc__buffer fingerprints, hashes;
+    /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
+    lmc__buffer names, paths;
+    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
+     * the first may be needed */
+    lmc__buffer base[2];
+    uint64_t held_at;
     lmc_source source;
     lmc_reader_options options;
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* bytes of all runs */
-    uint64_t total;
-    uint8_t base_fingerprint[LMC_FINGERPRINT_SIZE];
-    int has_base;
-    unsigned format_minor;
-    /* what the file may use; all, if its header is lost */
-    unsigned features;
+    /* what the header tells; all features, if it is lost */
+    lmc_snapshot_info info;
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
-    lmc__buffer held;
-    uint64_t held_at;
     /* for those who read this as a base; for its own runs, as predictions of others of its runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
@@ -75,14 +74,6 @@ struct lmc_reader {
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
     lmc__digester *digester;
-    lmc__buffer fingerprints; /* where that goes */
-    /* the body of the section of hashes, once they were asked for */
-    lmc__buffer hashes;
-    /* lmc__named: of all tensors, of all files; once one was searched (find.h) */
-    lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
-    lmc__buffer base[2];
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
@@ -91,10 +82,11 @@ struct lmc_reader {
     /* of that, which begins with this one */
     size_t struct_size;
 };
+#define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
 static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
-    return lmc__table_file(&r->tables, i);
+    return lmc__listed_at(&r->tables.listing, i);
 }
 /* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
@@ -105,20 +97,13 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
 {
     return lmc__table_run(&r->tables, i);
 }
-static uint64_t *lmc__block_at(const lmc_reader *r) { return lmc__table_blocks(&r->tables); }
 
-/* Of its own; coder, tables and origin have theirs. */
-static void lmc__visit_reader(lmc_reader *r, lmc__visit_buffer visit, void *alloc_user)
+/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
+ * until those of another run are. */
+static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
 {
-    lmc__visit_windows(&r->as_base, visit, alloc_user);
-    lmc__visit_windows(&r->back, visit, alloc_user);
-    visit(&r->held, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->fingerprints, alloc_user);
-    visit(&r->names, alloc_user);
-    visit(&r->paths, alloc_user);
-    visit(&r->base[0], alloc_user);
-    visit(&r->base[1], alloc_user);
+    return (const uint64_t *)(const void *)r->tables.block_at.data +
+           lmc__run_at(r, number)->first_block;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -137,6 +122,25 @@ static enum lmc_status lmc__read_at(lmc_reader *r, uint64_t offset, void *dst, s
         size -= n;
     }
     return size == 0 ? LMC_OK : r->source.read_at(r->source.user, offset, dst, size);
+}
+
+/* Bytes of the source, and nothing else, to a buffer. */
+static enum lmc_status lmc__read_to(lmc_reader *r, lmc__buffer *buffer, uint64_t offset,
+                                    uint64_t size)
+{
+    buffer->size = 0;
+    LMC__TRY(lmc__reserve(buffer, size));
+    LMC__TRY(lmc__read_at(r, offset, buffer->data, (size_t)size));
+    buffer->size = (size_t)size;
+    return LMC_OK;
+}
+
+/* The same to those that are held, of which none are then on errors. */
+static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
+{
+    LMC__TRY(lmc__read_to(r, &r->held, offset, size));
+    r->held_at = offset;
+    return LMC_OK;
 }
 
 /* No bytes are held any more. */
@@ -161,8 +165,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
     LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->index, before + size));
-    LMC__TRY(lmc__read_at(r, at - before, t->index.data, before + (size_t)size));
+    LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
     if (before == 0) return LMC_OK;
     memcpy(r->held.data, t->index.data, before);
@@ -172,25 +175,16 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* What the reader keeps of an intact header. */
-static void lmc__keep_header(lmc_reader *r, const uint8_t *header)
-{
-    memcpy(r->base_fingerprint, header + LMC__BASE_FINGERPRINT_AT, LMC_FINGERPRINT_SIZE);
-    r->has_base = lmc__has_base(header);
-    r->format_minor = header[9];
-    r->features = lmc__get_features(header);
-}
-
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
  * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
  * listed without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const size_t n_runs = lmc__count_runs(&r->tables);
+    uint64_t total = 0;
     size_t i;
-    for (i = 0; i < n_runs; i++) {
+    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&r->total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
         if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
             LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
@@ -198,22 +192,25 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Reads header and checks it, and that the base is the one that it names. */
+/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
+static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
+{
+    lmc__get_header_info(&r->info, header);
+    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+}
+
+/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
     LMC__TRY(lmc__read_at(r, 0, header, size));
     if (size < LMC__HEADER_SIZE) return lmc__short_header(header, size);
     LMC__TRY(lmc__check_header(header, r->coder->wave.k));
-    lmc__keep_header(r, header);
-    return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
+    return lmc__take_header(r, header);
 }
 
-/* The rows of a run: where its blocks are. They follow each other in BLKS. Once they were read,
- * they stay.
- *
- * Who reads all of a run can do without them, if he has its code: each header says where the next
- * block begins. They are made of the headers then, and do not stay if the code was wrong. */
+/* The rows of a run, made of the headers of its blocks, each of which says where the next one
+ * begins. code: all of the run's. */
 static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
                                       const uint8_t *code, uint8_t *rows)
 {
@@ -230,7 +227,8 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     return LMC_OK;
 }
 
-/* Loads them. code: all of the run's, or NULL. */
+/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
+ * of which they are made; or NULL: they are read from BLKS. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -248,7 +246,7 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
             t->rows.data + rows_at, (size_t)size));
-    block_at = lmc__table_blocks(t) + first_block;
+    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
         LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
@@ -264,15 +262,6 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     run->rows_at = rows_at;
     run->first_block = first_block;
     return LMC_OK;
-}
-
-/* Those of the run that were loaded last. */
-static void lmc__forget_rows(lmc_reader *r, size_t number)
-{
-    lmc__reader_run *const run = lmc__run_at(r, number);
-    r->tables.rows.size = run->rows_at;
-    r->tables.block_at.size = 8 * run->first_block;
-    run->first_block = run->rows_at = SIZE_MAX;
 }
 
 /* Those that came with the index: to fetch them again would be a request for nothing. Those that
@@ -299,10 +288,7 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
 /* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
  * the header. A second one for what of a large index lies before it. The header itself is read
  * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be.
- *
- * The trailer's size of the file must be that of the source, and header, index and trailer must
- * leave nothing out: what lies between them the index accounts for. */
+ * else it may be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -313,10 +299,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     lmc__section section;
     int has_header;
 
-    LMC__TRY(lmc__reserve(&r->held, tail_size));
-    LMC__TRY(lmc__read_at(r, total - tail_size, r->held.data, tail_size));
-    r->held.size = tail_size;
-    r->held_at = total - tail_size;
+    LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
@@ -336,16 +319,25 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
     LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
-    if (!has_header) {
-        const uint8_t *const copy = r->tables.index.data + LMC__SECTION_HEADER_SIZE;
-        lmc__keep_header(r, copy);
-        if (r->origin.base) LMC__TRY(lmc__check_base(&r->origin, copy));
-    }
+    if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
     lmc__let_go(r);
     r->is_complete = 1;
     return LMC_OK;
+}
+
+/* The stream of a file that has bytes [*offset, *offset + size): they begin at *offset of the
+ * stream then. NULL: there is no such file, or it has not so many. */
+static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_number,
+                                            uint64_t *offset, uint64_t size)
+{
+    const lmc__listed_file *f;
+    if (!r || file_number >= r->tables.listing.n_files) return NULL;
+    f = lmc__file_at(r, file_number);
+    if (*offset > f->file.size || size > f->file.size - *offset) return NULL;
+    *offset += f->start;
+    return lmc__stream_of(r, f);
 }
 
 /* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
@@ -358,45 +350,32 @@ static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t
            position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
 }
 
-typedef struct lmc__run_search {
-    const lmc_reader *reader;
-    uint64_t position;
-} lmc__run_search;
-
-static int lmc__is_run_before(const void *context, size_t i)
-{
-    const lmc__run_search *const s = (const lmc__run_search *)context;
-    return lmc__run_at(s->reader, i)->run.start <= s->position;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
  * does not begin behind it. Of one without runs (salvage): first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
-    lmc__run_search search;
+    size_t i;
     if (stream->n_runs == 0) return stream->first_run;
-    search.reader = r;
-    search.position = position;
-    return lmc__find_first(stream->first_run + 1, stream->first_run + stream->n_runs,
-                           lmc__is_run_before, &search) -
-           1;
+    LMC__FIND_FIRST(i, stream->first_run + 1, stream->first_run + stream->n_runs,
+                    lmc__run_at(r, i)->run.start <= position);
+    return i - 1;
 }
 
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
+/* Code that is fetched at once. A source that several workers read at once is near: there each
+ * reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `at` of a run is in the block that begins there; is_end: or, where that ends. Of what stands
- * at an end of the run no rows are wanted. */
-static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t at, int is_end,
-                                         uint64_t *found)
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
+ * that ends there. Of what stands at an end of the run no rows are wanted. */
+static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
+                                         int is_end, uint64_t *found)
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t block = at / run->run.block_size;
+    const uint64_t block = (position - run->run.start) / run->run.block_size;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__block_at(r)[lmc__run_at(r, number)->first_block + block + (is_end ? 1 : 0)];
+    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
     return LMC_OK;
 }
 
@@ -407,63 +386,75 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
                                       uint64_t size)
 {
     const uint64_t end = offset + size;
-    size_t number, first;
+    const lmc__reader_run *first, *run;
     uint64_t from, to;
+    size_t number;
     if (r->options.parallel_reads || r->is_salvage) return LMC_OK;
-    first = number = lmc__find_run(r, stream, offset);
-    if (end <= lmc__run_at(r, first)->run.start + lmc__run_at(r, first)->run.size) return LMC_OK;
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    to = lmc__run_at(r, first)->end;
+    number = lmc__find_run(r, stream, offset);
+    first = run = lmc__run_at(r, number);
+    if (end <= first->run.start + first->run.size) return LMC_OK;
+    LMC__TRY(lmc__locate_block(r, number, offset, 0, &from));
+    to = first->end;
     if (from >= r->held_at && to <= r->held_at + r->held.size) return LMC_OK;
-    while (lmc__run_at(r, number)->run.start + lmc__run_at(r, number)->run.size < end) {
-        const lmc__run *const next = &lmc__run_at(r, ++number)->run;
-        uint64_t next_to;
-        LMC__TRY(lmc__locate_block(r, number, lmc__min64(next->size, end - next->start) - 1, 1,
-                                   &next_to));
-        if (next_to - from > LMC__FETCH_SIZE) break;
-        to = next_to;
+    while (run->run.start + run->run.size < end) {
+        uint64_t next;
+        run++;
+        LMC__TRY(lmc__locate_block(r, ++number, lmc__min64(run->run.start + run->run.size, end) - 1,
+                                   1, &next));
+        if (next - from > LMC__FETCH_SIZE) break;
+        to = next;
     }
-    if (to == lmc__run_at(r, first)->end) return LMC_OK; /* alone */
-    r->held.size = 0;
-    LMC__TRY(lmc__reserve(&r->held, to - from));
-    LMC__TRY(lmc__read_at(r, from, r->held.data, (size_t)(to - from)));
-    r->held.size = (size_t)(to - from);
-    r->held_at = from;
-    return LMC_OK;
+    return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* The predictions of n blocks of a run, from number first on, of which bytes [offset, end) of the
- * run go to dst:
+/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
+ * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
+ * prediction of the first one, if that is not wanted whole. */
+typedef struct lmc__wanted {
+    size_t number;
+    uint64_t offset, end;
+    uint8_t *dst;
+    uint64_t first;
+    size_t n, head;
+} lmc__wanted;
+
+/* Predictions of blocks that are not wanted whole go there. */
+static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
+{
+    return &r->base[run->prediction == LMC__PREDICT_OWN];
+}
+
+/* The predictions of the blocks that are fetched:
  *
  *     run     |     first     |       ...       |      last     |
  *     wanted           |---------- dst ---------------|
  *     reads   |--buffer------|---- to dst -----|--buffer-------|
  *
  * Of a block that is wanted whole, to its place in dst, where it is decoded then; of the others,
- * the first and the last at most, to buffer, that of the first in *head bytes. So what lies side by
- * side is asked for at once. */
-static enum lmc_status lmc__read_predictions(lmc_reader *r, const lmc__run *run, uint64_t first,
-                                             size_t n, uint64_t offset, uint64_t end, uint8_t *dst,
-                                             lmc__buffer *buffer, size_t *head)
+ * the first and the last at most, to a buffer. So what lies side by side is asked for at once. */
+static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 {
-    const uint64_t start = first * run->block_size,
-                   stop = lmc__min64(start + n * (uint64_t)run->block_size, run->size);
-    const int has_head = start<offset, has_tail = stop> end && !(has_head && n == 1);
-    const size_t tail = has_tail ? lmc__block_size_at(run, first + n - 1) : 0;
-    *head = has_head ? lmc__block_size_at(run, first) : 0;
-    LMC__TRY(lmc__reserve(buffer, (uint64_t)*head + tail));
-    if (*head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, *head));
-    if (stop - start > *head + (uint64_t)tail)
-        LMC__TRY(lmc__read_prediction(&r->origin, run, start + *head,
-                                      dst + (size_t)(start + *head - offset),
-                                      (size_t)(stop - start - *head - tail)));
-    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + *head, tail)
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    lmc__buffer *const buffer = lmc__part_base(r, run);
+    const uint64_t start = x->first * run->block_size,
+                   stop = lmc__min64(start + x->n * (uint64_t)run->block_size, run->size);
+    const size_t head = start < x->offset ? lmc__block_size_at(run, x->first) : 0,
+                 tail = stop > x->end && !(head && x->n == 1)
+                            ? lmc__block_size_at(run, x->first + x->n - 1)
+                            : 0;
+    x->head = head;
+    LMC__TRY(lmc__reserve(buffer, (uint64_t)head + tail));
+    if (head) LMC__TRY(lmc__read_prediction(&r->origin, run, start, buffer->data, head));
+    if (stop - start > head + (uint64_t)tail)
+        LMC__TRY(lmc__read_prediction(&r->origin, run, start + head,
+                                      x->dst + (size_t)(start + head - x->offset),
+                                      (size_t)(stop - start - head - tail)));
+    return tail ? lmc__read_prediction(&r->origin, run, stop - tail, buffer->data + head, tail)
                 : LMC_OK;
 }
 
 /* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows. Its own checks do not tell it from a block of another file that has the same
- * number there, and perhaps the same size. */
+ * the index knows, and not one of another file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -475,22 +466,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
                    lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
                LMC_ERR_CORRUPT);
     LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
-    return lmc__check_block_features(src, r->features);
-}
-
-/* Bytes of the run, as a job of the wave: block number job->number, of which [offset, end)
- * is wanted, at dst. Its code will be at src. */
-static void lmc__plan_wanted(lmc__job *job, const lmc__run *run, uint64_t offset, uint64_t end,
-                             const uint8_t *src, uint8_t *dst)
-{
-    const uint64_t at = job->number * (uint64_t)run->block_size;
-    const size_t size = lmc__block_size_at(run, job->number);
-    job->src = src;
-    job->skip = at < offset ? (size_t)(offset - at) : 0;
-    job->keep = (size_t)lmc__min64(size - job->skip, end - (at + job->skip));
-    job->dst = dst + (size_t)(at + job->skip - offset);
-    job->streaming = lmc__no_streaming;
-    job->streaming.is_on = end - offset >= LMC__STREAM_FROM && job->keep == size;
+    return lmc__check_block_features(src, r->info.features);
 }
 
 /* A task: arg is the reader. A block that is not the one that the index knows is refused before it
@@ -500,60 +476,53 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t block = lmc__run_at(r, block_job->run)->first_block + job->number;
+    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
     job->status = LMC_OK;
-    if (r->options.parallel_reads)
-        job->status = lmc__read_at(r, lmc__block_at(r)[block],
-                                   r->coder->in[0].data + (job->src - r->coder->in[0].data),
-                                   (size_t)(lmc__block_at(r)[block + 1] - lmc__block_at(r)[block]));
+    if (r->options.parallel_reads) /* src is in the coder's buffer */
+        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
+                                   (size_t)(block_at[1] - block_at[0]));
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
         job->status = LMC_ERR_CORRUPT;
     if (job->status != LMC_OK) return;
     if (!job->info.has_prediction) job->base = NULL;
+    job->streaming.sum = lmc__whole_sum(r->coder, block_job);
     lmc__decode_snapshot_task(r->coder, index, worker);
 }
 
-/* Blocks of a run that were fetched: their predictions are read, and their code is, or will be, in
- * c->in[0]. head: bytes of the prediction of the first one, if that is not wanted whole. */
-typedef struct lmc__fetched {
-    uint64_t first;
-    size_t n, head;
-} lmc__fetched;
-
-/* Decodes n of these blocks, from number first on. */
-static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__fetched *fetched,
-                                      uint64_t first, size_t n, uint64_t offset, uint64_t end,
-                                      uint8_t *dst)
+/* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
+ * their code is, or will be, in c->in[0]. */
+static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
-    const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *const all_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block,
-                          *const block_at = all_at + first, code_at = all_at[fetched->first];
-    const lmc__buffer *const base = &r->base[run->prediction == LMC__PREDICT_OWN];
+    const lmc__run *const run = &lmc__run_at(r, x->number)->run;
+    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
         lmc__job *const job = &block_job->job;
-        const size_t size = lmc__block_size_at(run, first + i);
+        const uint64_t block = first + i, at = block * run->block_size;
+        const size_t size = lmc__block_size_at(run, block);
         memset(block_job, 0, sizeof *block_job);
-        block_job->run = number;
-        job->number = (uint32_t)(first + i);
-        lmc__plan_wanted(job, run, offset, end, c->in[0].data + (size_t)(block_at[i] - code_at),
-                         dst);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[i + 1] - block_at[i])));
+        block_job->run = x->number;
+        job->number = (uint32_t)block;
+        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
+        job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
+        job->dst = x->dst + (size_t)(at + job->skip - x->offset);
+        if (run->prediction != LMC__PREDICT_ZERO)
+            job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
+        job->is_own = lmc__is_own_prediction(run);
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
         wanted += job->keep;
-        job->base = run->prediction == LMC__PREDICT_ZERO     ? NULL
-                    : job->keep == size                      ? job->dst
-                    : (first + i) * run->block_size < offset ? base->data
-                                                             : base->data + fetched->head;
-        block_job->job.is_own = lmc__is_own_prediction(run);
-        block_job->is_identified = r->digester != NULL;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
-        /* of several pieces each is read again */
-        if (block_job->n_pieces > 1) job->streaming.is_on = 0;
+        /* a block of several pieces is read again */
+        job->streaming = lmc__no_streaming;
+        job->streaming.is_on =
+            x->end - x->offset >= LMC__STREAM_FROM && job->keep == size && block_job->n_pieces <= 1;
     }
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
@@ -561,101 +530,78 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, size_t number, const lmc__f
     return lmc__report_progress(c, wanted);
 }
 
-/* How many blocks of a run, from number first on, are fetched at once: a wave at least. */
-static size_t lmc__count_fetched(const lmc_reader *r, size_t number, uint64_t first,
-                                 uint64_t blocks_end, size_t wave)
-{
-    const uint64_t *const block_at = lmc__block_at(r) + lmc__run_at(r, number)->first_block;
-    uint64_t n = lmc__min64(wave, blocks_end - first);
-    if (r->options.parallel_reads) return (size_t)n;
-    while (first + n < blocks_end && block_at[first + n + 1] - block_at[first] <= LMC__FETCH_SIZE)
-        n++;
-    return (size_t)n;
-}
-
-/* All of a run's code, which is not too much, in one request, and its rows by it: they need not be
- * read. */
-static enum lmc_status lmc__fetch_whole_run(lmc_reader *r, size_t number)
-{
-    const lmc__reader_run *const run = lmc__run_at(r, number);
-    lmc__buffer *const in = &r->coder->in[0];
-    const size_t size = (size_t)(run->end - run->at);
-    in->size = 0;
-    LMC__TRY(lmc__reserve(in, size));
-    LMC__TRY(lmc__read_at(r, run->at, in->data, size));
-    return lmc__load_rows(r, number, in->data);
-}
-
-/* Bytes [offset, offset + size) of run number `number`, within the run: as many blocks at a time as
- * are fetched at once, whose code lies side by side.
- *
- * First predictions, which may need the coder's buffers, as this reader or one that shares them
- * reads them; from then on the code, and wave by wave. */
+/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
-    const lmc__run *run = &lmc__run_at(r, number)->run;
-    const uint64_t end = offset + size, blocks_end = (end + run->block_size - 1) / run->block_size;
+    const lmc__run *const run = &lmc__run_at(r, number)->run;
     const size_t largest = (size_t)lmc__min64(run->block_size, run->size),
                  wave = lmc__count_jobs(r->coder->parallel, largest);
-    lmc__coder *const c = r->coder;
-    lmc__fetched fetched;
-    fetched.head = 0;
-    for (fetched.first = offset / run->block_size; fetched.first < blocks_end;
-         fetched.first += fetched.n) {
+    lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
+    const uint64_t last = (x.end - 1) / run->block_size;
+    for (; x.first <= last; x.first += x.n) {
+        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
+        const uint64_t left = last - x.first + 1;
         size_t done, n;
-        fetched.n = lmc__count_fetched(r, number, fetched.first, blocks_end, wave);
-        /* by this reader, perhaps, or one that shares the coder: before that is in use */
+        x.n = (size_t)lmc__min64(wave, left);
+        while (!r->options.parallel_reads && x.n < left &&
+               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+            x.n++;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
             r->digester = NULL; /* other bytes than those that are wanted */
-            status =
-                lmc__read_predictions(r, run, fetched.first, fetched.n, offset, end, dst,
-                                      &r->base[run->prediction == LMC__PREDICT_OWN], &fetched.head);
+            status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
+            block_at = lmc__blocks_of(r, number) + x.first;
         }
-        LMC__TRY(lmc__set_coder(c, largest, 1, 1));
-        if (!has_code) {
-            const uint64_t *const block_at =
-                lmc__block_at(r) + lmc__run_at(r, number)->first_block + fetched.first;
-            const size_t in_size = (size_t)(block_at[fetched.n] - block_at[0]);
-            c->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&c->in[0], in_size));
-            if (!r->options.parallel_reads)
-                LMC__TRY(lmc__read_at(r, block_at[0], c->in[0].data, in_size));
-        }
-        for (done = 0; done < fetched.n; done += n) {
-            n = lmc__min(wave, fetched.n - done);
-            LMC__TRY(
-                lmc__read_wave(r, number, &fetched, fetched.first + done, n, offset, end, dst));
+        LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
+        if (r->options.parallel_reads) {
+            r->coder->in[0].size = 0;
+            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
+        } else if (!has_code)
+            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+        for (done = 0; done < x.n; done += n) {
+            n = lmc__min(wave, x.n - done);
+            LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
         }
     }
     return LMC_OK;
 }
 
+/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
+ * in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
-    const lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__reader_run *const run = lmc__run_at(r, number);
+    lmc__tables *const t = &r->tables;
+    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
         LMC__TRY(lmc__load_rows(r, number, NULL));
         return lmc__read_blocks(r, number, offset, dst, size, 0);
     }
-    LMC__TRY(lmc__fetch_whole_run(r, number));
+    LMC__TRY(lmc__read_to(r, &r->coder->in[0], run->at, run->end - run->at));
+    LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
-    if (status != LMC_OK) lmc__forget_rows(r, number);
+    if (status != LMC_OK) { /* the code may be wrong, and so its rows */
+        t->rows.size = rows_size;
+        t->block_at.size = blocks_size;
+        run->first_block = run->rows_at = SIZE_MAX;
+    }
     return status;
 }
 
-/* A window from the block on that has byte `at` of the run. Of neighbours that were asked for one
- * after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
- * cost this one: then it is read alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
+ * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
+ * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
+ * alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -663,89 +609,90 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     const uint64_t start = at - at % run->block_size;
     size_t follows, span = run->block_size, n; /* powers of two */
     enum lmc_status status;
-    lmc__window *const window =
+    lmc__buffer *const bytes =
         lmc__choose_window(windows, run->stream, run->start + start, &follows);
     while (!r->is_salvage && span < 2 * (uint64_t)follows && span < LMC__WINDOW_SIZE) span *= 2;
     n = (size_t)lmc__min64(span - start % span, run->size - start);
-    LMC__TRY(lmc__reserve(&window->bytes, n));
-    status = r->read_run(r, number, start, window->bytes.data, n);
+    LMC__TRY(lmc__reserve(bytes, n));
+    status = r->read_run(r, number, start, bytes->data, n);
     if (status != LMC_OK && n > run->block_size) {
         n = run->block_size;
-        status = r->read_run(r, number, start, window->bytes.data, n);
+        status = r->read_run(r, number, start, bytes->data, n);
     }
-    if (status == LMC_OK) window->bytes.size = n;
+    if (status == LMC_OK) bytes->size = n;
     return status;
 }
 
-/* Bytes of a file for somebody's prediction. Three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to dst, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
- *  - else a window is filled, from the block that they begin in, and asked again. */
-static enum lmc_status lmc__read_by_windows(lmc_reader *r, lmc__windows *windows,
-                                            size_t file_number, uint64_t offset, void *dst,
-                                            size_t size)
+ *    straight to out, as many whole blocks as there are;
+ *  - else a window is filled, from the block that they begin in.
+ * A byte that is in no run is lost (salvage). */
+static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                        uint64_t offset, uint8_t *out, size_t size)
 {
-    const lmc_file *f = lmc_reader_get_file(r, file_number);
-    const lmc__stream *stream;
-    uint8_t *out = (uint8_t *)dst;
-    if (!f || offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
-    stream = lmc__stream_of(r, lmc__file_at(r, file_number));
-    offset += lmc__file_at(r, file_number)->start; /* within the stream from now on */
-    while (size != 0) {
+    const lmc__stream *const stream = lmc__stream_range(r, file_number, &offset, size);
+    size_t part;
+    if (!stream) return LMC_ERR_ARGUMENT;
+    for (; size != 0; out += part, offset += part, size -= part) {
         const size_t number = lmc__find_run(r, stream, offset);
-        const lmc__window *window;
         const lmc__run *run;
+        const uint8_t *found;
         uint64_t at;
-        size_t part;
         LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
-        window = lmc__find_window(windows, run->stream, offset);
-        if (!window) LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        if (window) {
-            part = lmc__min(part, (size_t)(window->start + window->bytes.size - offset));
-            memcpy(out, window->bytes.data + (size_t)(offset - window->start), part);
-        } else if (at % run->block_size == 0 &&
-                   (part >= run->block_size || part == run->size - at)) {
-            if (part < run->size - at) part -= part % run->block_size;
-            LMC__TRY(r->read_run(r, number, at, out, part));
-        } else { /* to be found in it now */
-            LMC__TRY(lmc__fill_window(r, windows, number, at));
+        found = windows ? lmc__find_window(windows, run->stream, offset, &part) : NULL;
+        if (found) {
+            memcpy(out, found, part);
             continue;
         }
-        out += part;
-        offset += part;
-        size -= part;
+        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
+        if (windows &&
+            (at % run->block_size || (part < run->block_size && part < run->size - at))) {
+            LMC__TRY(lmc__fill_window(r, windows, number, at));
+            part = 0; /* they are found there now */
+            continue;
+        }
+        if (windows && part < run->size - at) part -= part % run->block_size;
+        LMC__TRY(r->read_run(r, number, at, out, part));
     }
     return LMC_OK;
 }
 
-/* lmc_base's read. What a decoder asks for on its way through a file shares what it may cost. */
-static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
-                                         size_t size)
+/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
+ * on its way through a file shares what it may cost. */
+static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
+                                       uint64_t offset, void *dst, size_t size)
 {
-    lmc_reader *const r = (lmc_reader *)user;
-    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, 0);
+    const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
-        lmc__read_by_windows(r, &r->as_base, file_number, offset, dst, size);
+        lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
     lmc__let_go(r);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
 
+/* lmc_base's read. */
+static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
+                                         size_t size)
+{
+    lmc_reader *const r = (lmc_reader *)user;
+    return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
+}
+
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
- * this is one level deep. In damaged files runs may lie one over the other, and then what is found
- * in a place may be another run than the one that was added: that is why it is asked again. */
+ * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep; in damaged files runs may lie one over the other, so it is asked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
     lmc_reader *const r = (lmc_reader *)user;
-    return lmc__read_by_windows(r, &r->back, file_number, offset, dst, size);
+    return lmc__read_stream(r, &r->back, file_number, offset, (uint8_t *)dst, size);
 }
 
 static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
@@ -755,57 +702,16 @@ static const lmc_file *lmc__get_reader_file(void *user, size_t file_number)
 
 LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 {
-    lmc_base base;
-    base.n_files = reader ? reader->tables.listing.n_files : 0;
-    base.get_file = lmc__get_reader_file;
-    base.read = lmc__read_as_base;
-    base.user = reader;
+    const lmc_base base = {reader ? reader->tables.listing.n_files : 0, lmc__get_reader_file,
+                           lmc__read_as_base, reader};
     return base;
 }
 
-/* Run by run. A byte that is in no run is lost (salvage), and what was read before it is of no use
- * to the caller, who learns of no sizes. */
-static enum lmc_status lmc__read_runs(lmc_reader *r, size_t file_number, uint64_t offset,
-                                      uint8_t *out, size_t size)
-{
-    const lmc__listed_file *const f = lmc__file_at(r, file_number);
-    const lmc__stream *const stream = lmc__stream_of(r, f);
-    size_t number;
-    offset += f->start; /* within the stream from now on */
-    for (number = lmc__find_run(r, stream, offset); size != 0; number++) {
-        const lmc__run *run;
-        size_t n;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
-        run = &lmc__run_at(r, number)->run;
-        n = (size_t)lmc__min64(size, run->start + run->size - offset);
-        LMC__TRY(lmc__hold_runs(r, stream, offset, size));
-        LMC__TRY(r->read_run(r, number, offset - run->start, out, n));
-        out += n;
-        offset += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* Bytes of a file that is the reader's, within it. */
-static enum lmc_status lmc__read_range(lmc_reader *r, size_t file_number, uint64_t offset,
-                                       uint8_t *dst, size_t size)
-{
-    enum lmc_status status;
-    int is_outermost;
-    if (size == 0) return LMC_OK;
-    is_outermost = lmc__begin_work(r->meter, size, r->n_links, 1);
-    status = lmc__read_runs(r, file_number, offset, dst, size);
-    lmc__let_go(r);
-    lmc__end_work(r->meter, is_outermost);
-    return status;
-}
-
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, uint8_t *dst, uint32_t *crc)
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                                   const lmc_file *whole, uint64_t offset,
+                                                   void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -815,7 +721,7 @@ static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, cons
     lmc__begin_digester(&digester, whole);
     digester.fingerprints = r->fingerprints.data;
     r->digester = &digester;
-    status = lmc__read_range(r, file_number, offset, dst, (size_t)whole->size);
+    status = lmc__read_range(r, NULL, file_number, offset, dst, (size_t)whole->size);
     r->digester = NULL;
     r->coder->pieces.size = 0; /* after an error there may be some */
     if (status != LMC_OK) return status;
@@ -837,40 +743,40 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
     return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number,
+                                                       uint64_t offset, void *dst, size_t size)
 {
+    uint64_t position = offset;
     const lmc_file *f;
     uint32_t crc;
-    if (!r || file_number >= r->tables.listing.n_files || (!dst && size)) return LMC_ERR_ARGUMENT;
+    if ((!dst && size) || !lmc__stream_range(r, file_number, &position, size))
+        return LMC_ERR_ARGUMENT;
     f = &lmc__file_at(r, file_number)->file;
-    if (offset > f->size || size > f->size - offset) return LMC_ERR_ARGUMENT;
     if (size != f->size || !lmc__checks_fingerprints(r))
-        return lmc__read_range(r, file_number, offset, (uint8_t *)dst, size);
-    LMC__TRY(lmc__read_checked(r, file_number, f, 0, (uint8_t *)dst, &crc));
+        return lmc__read_range(r, NULL, file_number, offset, dst, size);
+    LMC__TRY(lmc__read_checked(r, file_number, f, 0, dst, &crc));
     return crc == f->crc ? LMC_OK : LMC_ERR_CORRUPT;
 }
 
-/* It is the reader's own, so its fingerprint is that of the index. */
-static int lmc__is_listed_tensor(const lmc_reader *r, size_t file_number, const lmc_tensor *tensor)
+/* The number of a tensor that is the file's own; n_tensors: it is a copy, or another one's. */
+static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 {
-    const lmc_file *const f = lmc_reader_get_file(r, file_number);
-    size_t i;
-    if (!f || f->n_tensors == 0) return 0;
-    i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
-    return i < f->n_tensors && tensor == &f->tensors[i];
+    const size_t i = ((uintptr_t)tensor - (uintptr_t)f->tensors) / sizeof *tensor;
+    return i < f->n_tensors && tensor == &f->tensors[i] ? i : f->n_tensors;
 }
 
-LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
-                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
-                                               size_t size)
+/* Of a tensor that is the reader's own the fingerprint is that of the index. */
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                                         const lmc_tensor *tensor, uint64_t offset,
+                                                         void *dst, size_t size)
 {
+    const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
     lmc_file file;
     uint32_t crc; /* nobody knows what it must be */
     if (!tensor || offset > tensor->size || size > tensor->size - offset) return LMC_ERR_ARGUMENT;
-    if (!r || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
-        !lmc__is_listed_tensor(r, file_number, tensor))
+    if (!f || !dst || size == 0 || size != tensor->size || !lmc__checks_fingerprints(r) ||
+        lmc__number_of_tensor(f, tensor) == f->n_tensors)
         return lmc_reader_read_file(r, file_number, tensor->offset + offset, dst, size);
     alone = *tensor;
     alone.offset = 0;
@@ -878,5 +784,5 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
     file.n_tensors = 1;
     file.tensors = &alone;
     file.size = tensor->size;
-    return lmc__read_checked(r, file_number, &file, tensor->offset, (uint8_t *)dst, &crc);
+    return lmc__read_checked(r, file_number, &file, tensor->offset, dst, &crc);
 }

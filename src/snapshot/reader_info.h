@@ -15,17 +15,13 @@
 /* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
  * coded bytes are. */
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
-    memset(info, 0, sizeof *info);
+    *info = r->info;
     info->n_files = r->tables.listing.n_files;
     info->n_metadata = r->tables.n_metadata;
     memcpy(info->fingerprint, r->tables.fingerprint, LMC_FINGERPRINT_SIZE);
-    memcpy(info->base_fingerprint, r->base_fingerprint, LMC_FINGERPRINT_SIZE);
-    info->has_base = r->has_base;
-    info->features = r->features;
-    info->format_minor = r->format_minor;
     info->n_sections = r->tables.ancillary.size / sizeof(lmc__ancillary);
     info->has_records = (uint64_t)r->tables.listing.has_records;
     return LMC_OK;
@@ -101,16 +97,13 @@ LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
     const lmc__metadata_entry *const entry =
         (const lmc__metadata_entry *)(const void *)t->metadata.data;
     const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    lmc__buffer items;
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
     if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    lmc__init_buffer(&items, r->options.alloc_user);
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
         status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &items);
-    lmc__free_buffer(&items);
+                                          &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;
 }
@@ -123,19 +116,25 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *tensor,
+                                                               uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
-    size_t i, number = 0;
-    if (!file || !hash || r->is_salvage ||
-        (tensor && (tensor < file->tensors || tensor >= file->tensors + file->n_tensors)))
-        return LMC_ERR_ARGUMENT;
+    size_t i, number;
+    if (!file || !hash || r->is_salvage) return LMC_ERR_ARGUMENT;
+    number = tensor ? lmc__number_of_tensor(file, tensor) : file->n_tensors;
+    if (tensor && number == file->n_tensors) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__read_hashes(r));
     for (i = 0; i < file_number; i++) number += lmc_reader_get_file(r, i)->n_tensors + 1;
-    number += tensor ? (size_t)(tensor - file->tensors) : file->n_tensors;
     memcpy(hash, r->hashes.data + LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * number, LMC__HASH_SIZE);
     return LMC_OK;
+}
+
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
+{
+    return (const char *)t->keys.data +
+           ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
 /* The value is in the index itself, which stays. */
@@ -146,43 +145,23 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = (const char *)r->tables.keys.data + entry->key_at;
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
-typedef struct lmc__key_search {
-    const lmc__tables *tables;
-    const char *key;
-} lmc__key_search;
-
-static int lmc__is_key_before(const void *context, size_t i)
-{
-    const lmc__key_search *const s = (const lmc__key_search *)context;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)s->tables->metadata.data + i;
-    return strcmp((const char *)s->tables->keys.data + entry->key_at, s->key) < 0;
-}
-
 /* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                           const void **value, size_t *size)
 {
-    lmc__key_search search;
-    const char *found_key;
-    const void *found;
-    size_t found_size;
+    const lmc__tables *const t = r ? &r->tables : NULL;
+    const char *found;
+    size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    search.tables = &r->tables;
-    search.key = key;
-    LMC__TRY(lmc_reader_get_metadata(
-        r, lmc__find_first(0, r->tables.n_metadata, lmc__is_key_before, &search), &found_key,
-        &found, &found_size));
-    if (strcmp(found_key, key) != 0) return LMC_ERR_NOT_FOUND;
-    *value = found;
-    *size = found_size;
-    return LMC_OK;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
 /* Of `stored` bytes, which stand for `size` bytes, the share of the first x: it ascends with x, so
@@ -200,17 +179,14 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
                                                           uint64_t offset, uint64_t size,
                                                           uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
-    size_t number;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_size) return LMC_ERR_ARGUMENT;
+    const lmc__stream *stream;
+    if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    for (number = lmc__find_run(r, lmc__stream_of(r, f), offset); size != 0; number++) {
-        const lmc__reader_run *const run = lmc__run_at(r, number);
+    while (size != 0) {
+        const lmc__reader_run *const run = lmc__run_at(r, lmc__find_run(r, stream, offset));
         const uint64_t at = offset - run->run.start, n = lmc__min64(size, run->run.size - at);
         *encoded_size += lmc__share(run->end - run->at, run->run.size, at + n) -
                          lmc__share(run->end - run->at, run->run.size, at);
@@ -226,24 +202,17 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
                                                            uint64_t *encoded_offset,
                                                            uint64_t *encoded_size)
 {
-    const lmc__listed_file *f;
     const lmc__stream *stream;
-    uint64_t from, to;
-    size_t first, last;
-    if (!r || file_number >= r->tables.listing.n_files || !encoded_offset || !encoded_size)
-        return LMC_ERR_ARGUMENT;
+    uint64_t from = 0, to = 0, last;
+    if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
     if (!r->is_complete) return LMC_ERR_LOST;
-    f = lmc__file_at(r, file_number);
-    if (offset > f->file.size || size > f->file.size - offset) return LMC_ERR_ARGUMENT;
-    *encoded_offset = *encoded_size = 0;
-    if (size == 0) return LMC_OK; /* there may be no run at all */
-    offset += f->start;
-    stream = lmc__stream_of(r, f);
-    first = lmc__find_run(r, stream, offset);
-    last = lmc__find_run(r, stream, offset + size - 1);
-    LMC__TRY(lmc__locate_block(r, first, offset - lmc__run_at(r, first)->run.start, 0, &from));
-    LMC__TRY(
-        lmc__locate_block(r, last, offset + size - 1 - lmc__run_at(r, last)->run.start, 1, &to));
+    stream = lmc__stream_range(r, file_number, &offset, size);
+    if (!stream) return LMC_ERR_ARGUMENT;
+    if (size != 0) { /* there may be no run at all */
+        last = offset + size - 1;
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, offset), offset, 0, &from));
+        LMC__TRY(lmc__locate_block(r, lmc__find_run(r, stream, last), last, 1, &to));
+    }
     *encoded_offset = from;
     *encoded_size = to - from;
     return LMC_OK;

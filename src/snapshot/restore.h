@@ -32,76 +32,56 @@
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
- * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
- * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
+ * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
+ * section that refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken in steps (lmc__read_body). So a hostile size makes nothing grow before as many
- * bytes have really come. The index grows with files, tensors and blocks, and is limited by the
- * caller.
+ * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
+ * really come.
  *
- * Order of things: a block goes to write() only after its CRC was compared; in its order; and one
- * wave later. With write_at it goes there in the wave that decodes it, in any order, if its stream
- * is one file: the buffers of writing stay empty, and `out` stays the same. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Only when lmc_snapshot_restore returns LMC_OK are names, sizes and fingerprints
- * known to be right, since the index that repeats them comes last. */
+ * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
+ * between waves; where a wave has bytes of several files, what is before the last border is written
+ * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
+    /* of the section at hand; of a RUN, its segments */
+    lmc__buffer body, segments;
+    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
 
     /* -- the stream -- */
-    /* What is there of it and not used yet: a part of coder.in[in_number]. */
+    /* what is there of it and not used yet: a part of coder.in[in_number] */
     const uint8_t *at, *end;
     unsigned in_number;
-    /* The other coder.in holds what follows, from next_room on; before that there is room for what
-     * is left of this one. */
+    /* the other coder.in holds what follows, from next_room on; before that there is room for what
+     * is left of this one */
     int is_next_read;
     size_t next_room;
-    /* Blocks of the wave that is being planned are in the other coder.in, so nothing can be read
-     * to it before they are decoded. */
+    /* blocks of the wave that is being planned are in the other coder.in, so nothing can be read
+     * to it before they are decoded */
     int is_other_used;
-    /* The most that the next read asks for. */
-    uint64_t read_limit;
-    /* Bytes of the stream from its beginning to `at`. */
-    uint64_t offset;
+    uint64_t read_limit; /* the most that the next read asks for */
+    uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
     /* -- what has been seen -- */
-    /* The file's header, and what it may use. */
     uint8_t header[LMC__HEADER_SIZE];
-    unsigned features;
-    /* What the INDX section must say, byte by byte. */
-    lmc__index_builder index;
-    /* The body of the section at hand. */
-    lmc__buffer body;
-    /* A key of the metadata, with a zero byte behind it. */
-    lmc__buffer key;
-    /* Names and fingerprints of everything, at the end. */
-    lmc__buffer items;
-    /* With options.check_hashes: hashes of what was restored; the body of the section that says
-     * what they must be. */
-    lmc__hasher hasher;
-    lmc__buffer hashes;
-    /* All files that were described. */
-    lmc__listing listing;
+    lmc__index_builder index; /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
+    lmc__listing listing;     /* all files that were described */
     uint32_t n_runs, n_ancillary;
-    /* Of the section that was read last; BLKS is known to stand before the index. */
-    int has_rows;
-    /* Bytes of all runs. */
-    uint64_t total;
+    int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
+    uint64_t total; /* bytes of all runs */
     lmc__origin origin;
-    /* Nothing is written, so blocks need not be decoded. LMC_OK, or why some were not: of their
-     * files, lmc__unread_facts. */
+    /* nothing is written, so blocks need not be decoded; LMC_OK, or why some were not */
     int is_check;
     enum lmc_status unread;
-    lmc__buffer unread_facts;
 
     /* -- the stream of files at hand: the last that is listed -- */
-    /* Bytes of it in runs so far. */
-    uint64_t position;
-    /* Segments of the run at hand. */
-    lmc__buffer segments;
+    uint64_t position; /* bytes of it in runs so far */
     /* Its files, by their numbers: the one whose blocks are being planned, and the one that was
      * begun, whose bytes are being written. Each digester has half of the work: the planner plans
      * pieces, the other one absorbs them. */
@@ -109,24 +89,17 @@ typedef struct lmc__restorer {
     lmc__digester planner, digester;
 
     /* -- the wave at hand -- */
-    /* Decoded bytes of the largest block of the run. */
-    size_t largest;
+    size_t largest; /* decoded bytes of the largest block of the run */
     /* In place: an earlier attempt has written its blocks, so they are compared, and not written
      * again. A wave has only blocks of one sort. */
     int is_written;
 } lmc__restorer;
-
-/* A file some blocks of which were not decoded: where in the index's entries its CRC and its
- * fingerprints are, which nobody knows. */
-typedef struct lmc__unread_facts {
-    size_t file, at, size;
-} lmc__unread_facts;
+#define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those: nothing
- * is decoded beside the first reads, and those of 16 workers are 8 MiB. */
+/* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
@@ -146,62 +119,48 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* The CRC and the fingerprints of a file, as bytes of an index. */
-static void lmc__keep_facts(lmc_file *file, const uint8_t *facts)
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+ * those, or zero if that is NULL. */
+static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
-    file->crc = lmc__load32(facts);
-    lmc__keep_fingerprints(file, facts + 4);
-}
-
-/* The file that has just ended is not known. */
-static enum lmc_status lmc__forget_facts(lmc__restorer *r)
-{
-    lmc__unread_facts unread;
-    unread.file = r->file;
-    unread.at = r->index.fingerprints_at - 4;
-    unread.size = r->index.facts_end - unread.at;
-    memset(r->index.entries.data + unread.at, 0, unread.size);
-    lmc__keep_facts(&lmc__restored_file(r)->file, r->index.entries.data + unread.at);
-    return lmc__append(&r->unread_facts, &unread, sizeof unread);
+    uint8_t *const facts = r->index.entries.data + f->unread_at;
+    const size_t size = 4 + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(&f->file);
+    if (entries) memcpy(facts, entries + f->unread_at, size);
+    else memset(facts, 0, size);
+    f->file.crc = lmc__load32(facts);
+    lmc__keep_fingerprints(&f->file, facts + 4);
 }
 
 /* All of it is decoded, and must be written before the caller is told that it is complete. */
 static enum lmc_status lmc__end_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    lmc_file *const file = &lmc__restored_file(r)->file;
+    lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
     if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
-    if (lmc__restored_file(r)->is_unread) LMC__TRY(lmc__forget_facts(r));
-    return o->end_file ? o->end_file(o->user, file, r->file) : LMC_OK;
-}
-
-/* Pieces of the wave that was decoded, from number *i on, that are of the file that was begun;
- * *size: how many bytes they are. */
-static void lmc__absorb_file(lmc__restorer *r, size_t *i, size_t *size)
-{
-    const lmc__piece *const piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
-    const size_t n = r->coder.pieces.size / sizeof *piece;
-    const uint64_t end = lmc__restored_file(r)->file.size;
-    r->digester.fingerprints = lmc__index_fingerprints(&r->index);
-    for (*size = 0; *i < n && r->digester.absorbed < end; ++*i) {
-        lmc__absorb_piece(&r->digester, &piece[*i]);
-        *size += piece[*i].size;
+    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    if (f->is_unread) {
+        f->unread_at = r->index.fingerprints_at - 4;
+        lmc__set_facts(r, f, NULL);
     }
+    return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
 /* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
-    const size_t n = r->coder.pieces.size / sizeof(lmc__piece);
-    size_t i = 0, size;
+    const lmc__piece *piece = (const lmc__piece *)(const void *)r->coder.pieces.data;
+    const lmc__piece *const end = piece + r->coder.pieces.size / sizeof *piece;
     for (;;) {
-        lmc__absorb_file(r, &i, &size);
+        const uint64_t file_size = lmc__restored_file(r)->file.size;
+        size_t size = 0; /* of those pieces that are the file's */
+        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
+            lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
         if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
-        if (i == n) break;
+        if (piece == end) break;
         data += size;
         LMC__TRY(lmc__end_restored(r));
         r->file++;
@@ -247,10 +206,8 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 }
 
 /* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes.
- *
- * Room before what was read is that for the largest block of the run at hand then; the next run's
- * may be larger, and then what was read moves up. */
+ * more, nothing changes. Room before what was read is that for the largest block of the run at hand
+ * then; the next run's may be larger, and then what was read moves up. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -294,76 +251,52 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* These bytes were used. */
-static void lmc__skip(lmc__restorer *r, size_t size)
+/* The next size bytes, which are there: they are used now, but stay where they are until more are
+ * fetched. */
+static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
     r->offset += size;
+    return r->at - size;
 }
 
-/* The next size bytes, copied. Larger than any buffer they may be: they are taken as they come. */
-static enum lmc_status lmc__read_all(lmc__restorer *r, uint8_t *dst, size_t size)
-{
-    while (size != 0) {
-        size_t n;
-        LMC__TRY(lmc__fetch_all(r, 1));
-        n = lmc__min(size, (size_t)(r->end - r->at));
-        memcpy(dst, r->at, n);
-        lmc__skip(r, n);
-        dst += n;
-        size -= n;
-    }
-    return LMC_OK;
-}
-
-/* The section's body to r->body, in steps of 1 MiB: memory grows with what is really there, not
- * with what the section's header claims. Its CRC is compared, so whoever parses it parses what was
- * written. */
-LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section)
-{
-    if (section->size > r->index.limit) return LMC_ERR_LIMIT;
-    r->body.size = 0;
-    while (r->body.size < section->size) {
-        const size_t step = (size_t)lmc__min64(section->size - r->body.size, 1 << 20);
-        LMC__TRY(lmc__reserve(&r->body, step));
-        LMC__TRY(lmc__read_all(r, r->body.data + r->body.size, step));
-        r->body.size += step;
-    }
-    LMC__CHECK(r->coder.wave.k->crc32c(0, r->body.data, r->body.size) == section->body_crc,
-               LMC_ERR_CHECKSUM);
-    return LMC_OK;
-}
-
-/* An ancillary section: its body is compared with its CRC, and nothing else. It is not kept, so it
- * may have any size; but for that of hashes of the kind that is known, if they are to be checked.
- * There is one at most. */
-LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
+ * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
+ * compared, so whoever parses it parses what was written. */
+LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
+                                                lmc__buffer *body)
 {
     uint64_t left = section->size;
     uint32_t crc = 0;
-    int is_kept = 0;
-    if (r->options->check_hashes && lmc__is_kind(section, "hash") && left >= LMC__HASH_HEAD_SIZE) {
-        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
-        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
-    }
-    if (is_kept) {
-        LMC__CHECK(r->hashes.size == 0, LMC_ERR_CORRUPT);
-        if (left > r->index.limit) return LMC_ERR_LIMIT;
-    }
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
-    r->n_ancillary++;
-    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
-    while (left != 0) {
-        size_t n;
+    size_t n;
+    if (body && left > r->index.limit) return LMC_ERR_LIMIT;
+    if (body) body->size = 0;
+    for (; left != 0; left -= n) {
         LMC__TRY(lmc__fetch_all(r, 1));
         n = (size_t)lmc__min64(left, (uint64_t)(r->end - r->at));
         crc = r->coder.wave.k->crc32c(crc, r->at, n);
-        if (is_kept) LMC__TRY(lmc__append(&r->hashes, r->at, n));
-        lmc__skip(r, n);
-        left -= n;
+        if (body) LMC__TRY(lmc__append(body, r->at, n));
+        (void)lmc__consume(r, n);
     }
     LMC__CHECK(crc == section->body_crc, LMC_ERR_CHECKSUM);
     return LMC_OK;
+}
+
+/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
+ * are to be checked: there is one at most. */
+LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
+{
+    int is_kept = 0;
+    if (r->options->check_hashes && lmc__is_kind(section, "hash") &&
+        section->size >= LMC__HASH_HEAD_SIZE) {
+        LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
+        is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
+    }
+    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
+    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    r->n_ancillary++;
+    LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
+    return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
 /* A FILE section. All that can be refused is refused before the caller hears of its files: a path
@@ -376,7 +309,7 @@ static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *
     uint64_t total = r->total;
     const lmc__stream *stream;
     size_t i;
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__TRY(lmc__list_files(l, r->body.data, r->body.size));
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (o->in_place && stream->n_files > 1) return LMC_ERR_ARGUMENT;
@@ -414,11 +347,10 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
-        const uint64_t left =
-            lmc__listed_at(&r->listing, r->planned_file)->file.size - r->planner.planned;
-        const size_t n = (size_t)lmc__min64(size, left);
+        lmc__listed_file *const f = lmc__listed_at(&r->listing, r->planned_file);
+        const size_t n = (size_t)lmc__min64(size, f->file.size - r->planner.planned);
         LMC__TRY(lmc__plan_pieces(&r->coder, &r->planner, job, n));
-        if (n && job->is_unread) lmc__listed_at(&r->listing, r->planned_file)->is_unread = 1;
+        if (n && job->is_unread) f->is_unread = 1;
         size -= n;
         if (size != 0) /* runs end with the stream, so it has more files */
             lmc__begin_digester(&r->planner, &lmc__listed_at(&r->listing, ++r->planned_file)->file);
@@ -426,16 +358,16 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what
- * the run says of its size; a prediction is read to where the block will be decoded over it.
- *
- * unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
+ * run says of its size; a prediction is read to where the block will be decoded over it. unread:
+ * LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
 static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run, uint64_t block,
-                                          size_t size, enum lmc_status unread)
+                                          enum lmc_status unread)
 {
+    const size_t size = lmc__block_size_at(run, block);
     const uint64_t offset = block * run->block_size,
                    n_before = r->total - run->size + offset; /* within the run, of the snapshot */
     const int is_done = n_before < r->options->done_size;
@@ -447,7 +379,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
     LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
-    LMC__TRY(lmc__check_block_features(r->at, r->features));
+    LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
     out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
@@ -458,14 +390,14 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     /* pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
-    job = &block_job->job;
+    job = &block_job->job; /* all zero */
     job->number = (uint32_t)block;
     job->info = info;
-    job->src = r->at;
+    job->src = lmc__consume(r, info.encoded_size);
     job->dst = out->data + out->size;
-    job->skip = 0;
     job->keep = size;
     job->streaming = lmc__no_streaming;
+    job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
@@ -475,13 +407,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
         r->unread = unread;
         block_job->is_unread = 1;
     } else if (info.has_prediction) {
-        /* over which the block is decoded */
         LMC__TRY(lmc__read_prediction(&r->origin, run, offset, job->dst, size));
         job->base = job->dst;
-        block_job->job.is_own = lmc__is_own_prediction(run);
     }
     out->size += size;
-    lmc__skip(r, info.encoded_size);
     LMC__TRY(lmc__index_block(&r->index, info.encoded_size, job->src));
     return lmc__plan_stream(r, block_job, size);
 }
@@ -490,11 +419,10 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
  * has written before cannot be read back either if it has no base. */
 static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *run)
 {
-    const int has_base = r->origin.base || !lmc__has_base(r->header);
     if (!r->is_check || run->prediction == LMC__PREDICT_ZERO ||
         run->prediction == LMC__PREDICT_TEXT)
         return LMC_OK;
-    if (!has_base) return LMC_ERR_BASE_MISSING;
+    if (!r->origin.base && lmc__has_base(r->header)) return LMC_ERR_BASE_MISSING;
     return run->prediction == LMC__PREDICT_OWN && !r->origin.read_back ? LMC_ERR_READ_BACK : LMC_OK;
 }
 
@@ -507,11 +435,11 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     uint64_t block;
     lmc__run run;
     LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
                             r->listing.n_streams - 1, &r->position));
-    LMC__TRY(lmc__check_run_features(&run, r->features));
+    LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
     if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
@@ -526,18 +454,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     r->largest = lmc__block_size_at(&run, 0);
     LMC__TRY(lmc__set_coder(&r->coder, r->largest, 1, 0));
     for (block = 0; block < run.n_blocks; block++)
-        LMC__TRY(lmc__restore_block(r, &run, block, lmc__block_size_at(&run, block), unread));
-    return LMC_OK;
-}
-
-/* What the section of hashes says is what was restored. metadata: n entries, of the index. */
-LMC__COLD static enum lmc_status lmc__check_hashes(lmc__restorer *r, const uint8_t *metadata,
-                                                   uint32_t n)
-{
-    const lmc__buffer *const found = &r->hasher.hashes;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+        LMC__TRY(lmc__restore_block(r, &run, block, unread));
     return LMC_OK;
 }
 
@@ -547,7 +464,7 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     const lmc__buffer *const rows = &r->index.rows;
     LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
     LMC__TRY(lmc__index_run_end(&r->index));
-    LMC__TRY(lmc__read_body(r, section));
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     /* R8-1, R8-2 */
     LMC__CHECK(r->body.size == rows->size &&
                    (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
@@ -556,30 +473,20 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* What is not known of files is what the index says: its entries are as long as they should be. */
-static void lmc__believe_facts(lmc__restorer *r, const uint8_t *entries)
-{
-    const lmc__unread_facts *const unread =
-        (const lmc__unread_facts *)(const void *)r->unread_facts.data;
-    size_t i;
-    for (i = 0; i < r->unread_facts.size / sizeof *unread; i++) {
-        memcpy(r->index.entries.data + unread[i].at, entries + unread[i].at, unread[i].size);
-        lmc__keep_facts(&lmc__listed_at(&r->listing, unread[i].file)->file, entries + unread[i].at);
-    }
-}
-
 /* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is left is the counts, the
- * metadata and the snapshot's fingerprint. */
+ * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
+ * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
+ * *metadata: where that begins, n entries. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
+                                          lmc__cursor *metadata, uint32_t *n)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
     lmc__index_head head;
     lmc__cursor c;
-    const uint8_t *metadata;
-    LMC__TRY(lmc__read_body(r, section));
+    size_t i;
+    LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
                    r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
                LMC_ERR_CORRUPT);
@@ -589,38 +496,38 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
-    lmc__believe_facts(r, c.p);
+    for (i = 0; i < r->listing.n_files; i++)
+        if (lmc__listed_at(&r->listing, i)->is_unread)
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
                LMC_ERR_CORRUPT);
-    metadata = c.p;
-    LMC__TRY(lmc__check_metadata(&c, head.n_metadata));
+    *metadata = c;
+    *n = head.n_metadata;
+    LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
     /* R8-4 */
     LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
-    return r->hashes.size ? lmc__check_hashes(r, metadata, head.n_metadata) : LMC_OK;
+    if (r->hashes.size == 0) return LMC_OK;
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
+               LMC_ERR_CORRUPT);
+    return LMC_OK;
 }
 
-/* Hands out the metadata of the index, whose body was read and checked. */
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
+/* Hands out n entries of metadata, which were checked. */
+static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
-    lmc__index_head head;
-    lmc__cursor c;
-    uint32_t i;
-    if (!r->options->metadata) return LMC_OK;
-    lmc__get_index_head(&head, r->body.data);
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE + r->index.entries.size;
-    c.end = r->body.data + r->body.size;
-    for (i = 0; i < head.n_metadata; i++) {
-        const uint32_t key_size = lmc__take32(&c), value_size = lmc__take32(&c);
-        const uint8_t *const key = lmc__take_bytes(&c, key_size);
-        const uint8_t *const value = lmc__take_bytes(&c, value_size);
+    const lmc_restore_options *const o = r->options;
+    for (; n > 0 && o->metadata; n--) {
+        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
+        const uint8_t *const key = lmc__take_bytes(c, key_size);
         r->key.size = 0;
         LMC__TRY(lmc__append(&r->key, key, key_size));
         LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(
-            r->options->metadata(r->options->user, (const char *)r->key.data, value, value_size));
+        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
+                             value_size));
     }
     return LMC_OK;
 }
@@ -630,8 +537,9 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r)
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
-    uint8_t bytes[LMC__HEADER_SIZE];
     lmc__section section;
+    lmc__cursor metadata;
+    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -639,52 +547,34 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
     LMC__TRY(lmc__check_header(r->at, k));
     if (r->origin.base || !r->is_check) LMC__TRY(lmc__check_base(&r->origin, r->at));
     else if (lmc__has_base(r->at)) r->unread = LMC_ERR_BASE_MISSING;
-    memcpy(r->header, r->at, LMC__HEADER_SIZE);
-    r->features = lmc__get_features(r->header);
-    lmc__skip(r, LMC__HEADER_SIZE);
+    memcpy(r->header, lmc__consume(r, LMC__HEADER_SIZE), LMC__HEADER_SIZE);
     for (;;) {
         index_at = r->offset;
-        LMC__TRY(lmc__read_all(r, bytes, LMC__SECTION_HEADER_SIZE));
-        LMC__TRY(lmc__get_section(&section, bytes, k));
+        LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
+        LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
         LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
-            continue;
-        }
-        if (lmc__is_kind(&section, "RUN ")) {
+        } else if (lmc__is_kind(&section, "RUN ")) {
             LMC__TRY(lmc__restore_run(r, &section));
-            continue;
+        } else {
+            LMC__TRY(lmc__restore_stream_end(r));
+            LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
+                                                    : lmc__restore_files(r, &section));
         }
-        LMC__TRY(lmc__restore_stream_end(r));
-        LMC__TRY(lmc__is_kind(&section, "BLKS") ? lmc__restore_rows(r, &section)
-                                                : lmc__restore_files(r, &section));
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
-    LMC__TRY(lmc__read_all(r, bytes, LMC__TRAILER_SIZE));
-    LMC__TRY(lmc__check_trailer(bytes, index_at, r->offset - LMC__TRAILER_SIZE - index_at,
-                                r->offset, k));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
+    LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
+                                r->offset + LMC__TRAILER_SIZE, k));
+    (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     /* R3-22 */
     LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r));
+    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
-}
-
-/* See lmc__visit_buffer. */
-static void lmc__visit_restorer(lmc__restorer *r, lmc__visit_buffer visit, void *alloc_user)
-{
-    visit(&r->index.entries, alloc_user);
-    visit(&r->index.rows, alloc_user);
-    visit(&r->index.run_body, alloc_user);
-    visit(&r->body, alloc_user);
-    visit(&r->key, alloc_user);
-    visit(&r->items, alloc_user);
-    visit(&r->segments, alloc_user);
-    visit(&r->hashes, alloc_user);
-    visit(&r->hasher.hashes, alloc_user);
-    visit(&r->unread_facts, alloc_user);
 }
 
 LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
@@ -696,39 +586,40 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     enum lmc_status status;
     lmc__restorer *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!stream || !stream->read || !lmc__is_parallel(options->parallel)) return LMC_ERR_ARGUMENT;
-    if (options->in_place ? !options->read_back : options->done_size != 0) return LMC_ERR_ARGUMENT;
-    if (options->reserved || (options->write_at && (options->in_place || !options->write)))
+    if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
+        (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
-    r = (lmc__restorer *)LMC_REALLOC(options->alloc_user, NULL, 0, sizeof *r);
+    r = (lmc__restorer *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *r);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
-    r->options = options;
-    r->is_check = !options->write && !options->in_place && !options->check_hashes;
+    r->options = &o;
+    r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    lmc__open_coder(&r->coder, options->parallel, options->alloc_user);
+    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
+    lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
-    r->coder.sink.write = options->write;
-    r->coder.sink.user = options->user;
+    r->coder.sink.write = o.write;
+    r->coder.sink.user = o.user;
     r->coder.task = lmc__decode_snapshot_task;
-    r->coder.progress = options->progress;
-    r->coder.progress_user = options->user;
-    lmc__init_listing(&r->listing, options->alloc_user);
-    lmc__visit_restorer(r, lmc__init_buffer, options->alloc_user);
-    status = lmc__open_origin(&r->origin, &r->listing, options->in_place ? NULL : options->base,
-                              options->alloc_user);
-    r->origin.in_place = options->in_place;
-    r->origin.read_back = options->read_back;
-    r->origin.user = options->user;
+    r->coder.progress = o.progress;
+    r->coder.progress_user = o.user;
+    lmc__init_listing(&r->listing, o.alloc_user);
+    lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
+    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
+    status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
+    r->origin.in_place = o.in_place;
+    r->origin.read_back = o.read_back;
+    r->origin.user = o.user;
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
-    if (status == LMC_OK && options->has_hashes) *options->has_hashes = r->hashes.size != 0;
+    if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
-    lmc__visit_restorer(r, lmc__free_visited, NULL);
+    lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
+    lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
+    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(options->alloc_user, r, sizeof *r, 0);
+    (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
     return status;
 }

@@ -20,25 +20,22 @@
 #include "snapshot/salvage.h"
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
- * so that lmc_salvage_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between.
  *
  *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
- * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
+ * The walk has found headers whose CRC is right. Payload_CRC and Content_CRC are checked here. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
- * but block by block: a damaged neighbour must not cost this one.
+/* One of the copies of a block of that run, to dst, of found->length bytes.
  *
- * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
- * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
- * had, that is said of an intact payload only: of another one, that it is damaged. */
+ * The header is read and checked again, for the file may have changed since the walk. The
+ * prediction goes to dst, before the coder is in use, which may have to read it, and the block
+ * is decoded over it. Where there is none to be had, that is said of an intact payload only: of
+ * another one, that it is damaged. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -60,16 +57,14 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
                    info.has_prediction == found->has_prediction,
                LMC_ERR_CORRUPT); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
-    LMC__TRY(lmc__check_block_features(c->in[0].data, r->features));
+    LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,
                                prediction == LMC_OK ? dst : NULL, lmc__is_own_prediction(&run->run),
                                c->wave.workspaces, c->wave.workspace_size);
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. They
- * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
- * right. */
+/* The first intact one of the copies of a block, which begin with number i of those found. */
 LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
                                                    size_t i, uint8_t *dst)
 {
@@ -83,12 +78,10 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
     return status;
 }
 
-/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_salvage_next.
+/* The reader's read_run: block by block; the first that is lost ends it.
  *
- * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
- * are two, as in other readers: one for runs that this very file predicts, because reading those
- * asks for other bytes of it, by this function again, which may need the other one. */
+ * Of a block that is not wanted whole the part is copied from a buffer. There are two, as in
+ * other readers: reading a prediction of its own snapshot calls this function again. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -118,129 +111,85 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their fingerprints. */
+/* What lmc_salvage_confirm says of a file, by its CRC, then of its tensors, by their
+ * fingerprints: 0 until it is known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
            ((const size_t *)(const void *)s->verdicts_at.data)[file_number];
 }
 
-/* What lmc_salvage_confirm says of what is whole: 1 it is the one that the index names, -1 it is
- * not. */
-static int8_t lmc__verdict(int is_same) { return (int8_t)(is_same ? 1 : -1); }
+/* Of a tensor, until its file has gone by: some of its bytes are lost. */
+#define LMC__HAS_LOSS 2
 
-/* Tensors that end at or before `end`: of each, all that there will be was absorbed. What is whole
- * is compared with the fingerprint that the index has. The digest of one that is not whole is
- * finished all the same, and thrown away: that is how the digester gets to the next tensor. */
-static void lmc__confirm_tensors(lmc__digester *d, const lmc_file *file, int8_t *verdicts,
-                                 uint64_t end)
+/* The next bytes of the file are lost. Their tensors are marked; their digests, of whatever, are
+ * finished all the same, since that is how the digester gets to the next tensor. */
+static void lmc__skip_lost(lmc__digester *d, int8_t *verdicts, uint64_t size)
 {
-    while (d->tensor < file->n_tensors &&
-           file->tensors[d->tensor].offset + file->tensors[d->tensor].size <= end) {
-        const size_t tensor = d->tensor;
-        const lmc_tensor *const t = &file->tensors[tensor];
-        const int is_whole = d->tensor_done == t->size;
-        uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-        lmc__end_fingerprint_to(d, fingerprint); /* goes on to the next */
-        if (is_whole)
-            verdicts[1 + tensor] =
-                lmc__verdict(memcmp(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
-    }
-}
-
-/* Bytes of a file: from offset on, size of them; data NULL: they are lost. All of a file is covered
- * by spans, in order. */
-typedef struct lmc__span {
-    uint64_t offset, size;
-    const uint8_t *data;
-} lmc__span;
-
-/* Cuts off the front up to that offset of the file, which lies in the span or at its end. */
-static void lmc__advance(lmc__span *span, uint64_t offset)
-{
-    if (span->data) span->data += (size_t)(offset - span->offset);
-    span->size -= offset - span->offset;
-    span->offset = offset;
-}
-
-/* The bytes of tensors in a span. Where something of a tensor was lost, tensor_done stays behind,
- * and what follows is not where the tensor continues: nothing more of it is absorbed, and it is
- * never whole. So a leaf is only ever made of neighbours. */
-static void lmc__digest_tensors(lmc_salvage *s, const lmc_file *file, int8_t *verdicts,
-                                lmc__span span)
-{
-    const lmc__kernels *const k = s->reader.coder->wave.k;
-    lmc__digester *const d = &s->digester;
-    const uint64_t end = span.offset + span.size;
-    while (span.size != 0) {
+    const lmc_file *const file = d->file;
+    d->absorbed += size;
+    d->planned = d->absorbed;
+    for (;;) {
         const lmc_tensor *t;
-        uint64_t part;
-        lmc__confirm_tensors(d, file, verdicts, span.offset);
+        lmc__finish_fingerprints(d);
         if (d->tensor == file->n_tensors) return;
-        t = &file->tensors[d->tensor]; /* ends behind span.offset */
-        if (t->offset >= end) break;
-        if (span.offset < t->offset) lmc__advance(&span, t->offset);
-        part = lmc__min64(span.size, t->offset + t->size - span.offset);
-        if (span.data && span.offset - t->offset == d->tensor_done) {
-            part = lmc__min64(part, LMC__LEAF_SIZE - d->leaf_size);
-            lmc__absorb(d, k->crc32c(0, span.data, (size_t)part),
-                        lmc__sum_words(k, span.data, (size_t)part, (unsigned)d->tensor_done % 8),
-                        (uint32_t)part);
+        t = &file->tensors[d->tensor];
+        if (t->offset >= d->absorbed) return;
+        verdicts[1 + d->tensor] = LMC__HAS_LOSS;
+        d->tensor_done = lmc__min64(t->size, d->absorbed - t->offset);
+        d->leaf_size = (uint32_t)(d->tensor_done % LMC__LEAF_SIZE);
+        if (d->tensor_done < t->size) return;
+    }
+}
+
+/* All of the file has gone by: what is whole is compared with what the index says. */
+static void lmc__confirm_file(lmc_salvage *s, const lmc_file *file, int8_t *verdicts)
+{
+    size_t i;
+    lmc__finish_fingerprints(&s->digester);
+    if (s->is_whole) verdicts[0] = (int8_t)(s->digester.file_crc == file->crc ? 1 : -1);
+    for (i = 0; i < file->n_tensors; i++)
+        verdicts[1 + i] = (int8_t)(verdicts[1 + i] == LMC__HAS_LOSS ? 0
+                                   : memcmp(file->tensors[i].fingerprint,
+                                            s->fingerprints.data + LMC_FINGERPRINT_SIZE * i,
+                                            LMC_FINGERPRINT_SIZE) == 0
+                                       ? 1
+                                       : -1);
+}
+
+/* The next `size` bytes of the file at hand; data NULL: they are lost. */
+static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
+{
+    const lmc_file *const file = &lmc__file_at(&s->reader, s->file)->file;
+    int8_t *const verdicts = lmc__verdicts_of(s, s->file);
+    if (s->damage.has_index) { /* else fingerprints are not known */
+        if (s->offset == 0) {
+            lmc__begin_digester(&s->digester, file);
+            s->digester.fingerprints = s->fingerprints.data;
+            s->is_whole = 1;
         }
-        lmc__advance(&span, span.offset + part);
+        if (data) lmc__absorb_bytes(&s->digester, s->reader.coder->wave.k, data, (size_t)size);
+        else lmc__skip_lost(&s->digester, verdicts, size);
+        s->is_whole &= data != NULL;
+        if (s->offset + size == file->size) lmc__confirm_file(s, file, verdicts);
     }
-    lmc__confirm_tensors(d, file, verdicts, end);
+    s->offset += size;
 }
 
-/* The next bytes of file number `number`, in order and without a gap: what is lost is a span, too.
- * A file begins with the span at offset 0, and is whole if no span of it was lost. Of its CRC only
- * what is there is taken: once something is lost it is of no use, and not compared. */
-static void lmc__digest_range(lmc_salvage *s, size_t number, lmc__span span)
-{
-    const lmc_file *const file = &lmc__file_at(&s->reader, number)->file;
-    int8_t *const verdicts = lmc__verdicts_of(s, number);
-    lmc__digester *const d = &s->digester;
-    if (!s->damage.has_index) return; /* else fingerprints are not known */
-    if (span.offset == 0) {
-        lmc__begin_digester(d, file);
-        s->is_whole = 1;
-    }
-    if (span.data)
-        d->file_crc = s->reader.coder->wave.k->crc32c(d->file_crc, span.data, (size_t)span.size);
-    else s->is_whole = 0;
-    lmc__digest_tensors(s, file, verdicts, span);
-    if (span.offset + span.size == file->size && s->is_whole)
-        verdicts[0] = lmc__verdict(d->file_crc == file->crc);
-}
-
-/* The next range is that, of the file at hand: takes it into the digest, and goes on behind it. */
-static void lmc__digest_next(lmc_salvage *s, const lmc_salvage_range *range)
-{
-    lmc__span span;
-    span.offset = s->offset;
-    span.size = range->size;
-    span.data = (const uint8_t *)range->data;
-    lmc__digest_range(s, s->file, span);
-    s->offset += range->size;
-}
-
-/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
- * status. */
+/* The next range is lost, so many bytes: a range with that status. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
     range->status = LMC_ERR_LOST;
-    lmc__digest_next(s, range);
+    lmc__digest_next(s, NULL, size);
     return LMC_OK;
 }
 
 /* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
  * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once: what is asked for again is there.
+ * block that has bytes of several files is decoded once.
  *
- * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
- * file can make. range->data is the reader's, until the next call. */
+ * The limit counts what is asked for: it bounds the work that a hostile file can make. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_salvage_range *range)
 {
@@ -288,13 +237,12 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
             lmc__min64(end, run->start + lmc__min64(next * run->block_size, run->size)) - position);
     LMC__TRY(lmc__deliver(s, s->run, lmc__find_copies(s, s->run, block),
                           (size_t)(at - block * run->block_size), end - position, range));
-    lmc__digest_next(s, range);
+    lmc__digest_next(s, (const uint8_t *)range->data, range->size);
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last
- * run. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes that no run
+ * has are lost ones. A file of unknown size ends with its last run. */
 static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
@@ -311,18 +259,12 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     }
     if (f->file.size != LMC_UNKNOWN_SIZE && position < end)
         return lmc__report_lost(s, range, end - position);
-    if (f->file.size == 0) { /* without a range, but with a fingerprint */
-        lmc__span span;
-        span.offset = span.size = 0;
-        span.data = (const uint8_t *)"";
-        lmc__digest_range(s, s->file, span);
-    }
+    if (f->file.size == 0) lmc__digest_next(s, (const uint8_t *)"", 0); /* without a range */
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place. Its run and number are known, but not of which bytes of which
- * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
- * or the rows of BLKS, what has no place is no block of this file. */
+/* The next block without a place: its run and number are known, but not of which bytes of which
+ * file it is. With an index, or the rows of BLKS, what has no place is no block of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc_reader *const r = &s->reader;
@@ -345,14 +287,10 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
- * reader, and it does not go back.
+/* File by file, then the blocks without a place, then the end, in one pass.
  *
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out
- *
- * The end is a range of its own, so that no status means both an end and a loss. */
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -386,19 +324,18 @@ LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage 
 
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
+/* Whether its FILE section or the index was found. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
     return s && file_number < s->reader.tables.listing.n_files &&
            lmc__file_at(&s->reader, file_number)->is_described;
 }
 
-/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
- * without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
+    int verdict;
     if (!file || (tensor != SIZE_MAX && tensor >= file->n_tensors)) return 0;
-    return lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+    verdict = lmc__verdicts_of(s, file_number)[tensor != SIZE_MAX ? 1 + tensor : 0];
+    return verdict == LMC__HAS_LOSS ? 0 : verdict;
 }

@@ -29,11 +29,10 @@
  *     ^ at                                                        ^ last_end: block 8? else
  *      ^ searched from here on, unless block 7 is intact            decoded, to know
  *
- * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
- * where the last thing ends.
+ * A section must have its own CRCs or, where its body is damaged, stand where the last thing ends.
  *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
- * the run at hand as long as its number and size fit, and numbers go on. */
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
+ * of the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
     /* Where it is, and where the last thing that was found ends. */
     uint64_t at, last_end;
@@ -191,9 +190,9 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
                                          : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
- * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
- * begins another. */
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number
+ * goes on, or it stands beside one of the run: moved, or foreign. Where a run is complete,
+ * number 0 begins another. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -213,17 +212,6 @@ static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t nu
 
 /* -- with an index, but not its rows -- */
 
-typedef struct lmc__place_search {
-    const lmc_reader *reader;
-    uint64_t at;
-} lmc__place_search;
-
-static int lmc__ends_before(const void *context, size_t i)
-{
-    const lmc__place_search *const search = (const lmc__place_search *)context;
-    return lmc__run_at(search->reader, i)->end <= search->at;
-}
-
 /* The run that has a block of that number and size in this place; SIZE_MAX: none. From the first
  * break on things are where the index is: further behind, or before. */
 static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32_t number,
@@ -231,14 +219,12 @@ static size_t lmc__run_of_place(const lmc_salvage *s, const lmc__walk *w, uint32
 {
     const lmc_reader *const r = &s->reader;
     const lmc__reader_run *run;
-    lmc__place_search search;
+    const uint64_t at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
     size_t i;
-    search.reader = r;
-    search.at = s->damage.n_breaks || !lmc__is_linked(w) ? w->at - s->shift : w->at;
-    i = lmc__find_first(0, lmc__count_runs(&r->tables), lmc__ends_before, &search);
+    LMC__FIND_FIRST(i, 0, lmc__count_runs(&r->tables), lmc__run_at(r, i)->end <= at);
     if (i == lmc__count_runs(&r->tables)) return SIZE_MAX;
     run = lmc__run_at(r, i);
-    return search.at >= run->at && number < run->run.n_blocks &&
+    return at >= run->at && number < run->run.n_blocks &&
                    lmc__block_size_at(&run->run, number) == length
                ? i
                : SIZE_MAX;
@@ -345,8 +331,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
 }
 
 /* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
- * letters of the kinds of sections. */
+ * only bytes with which a header can begin are looked at. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     const int had_index = s->damage.has_index;

@@ -7,10 +7,7 @@
 
 /* Sections (spec 4): a header of 20 bytes, then a body, of a FILE (files.h), of a RUN (runs.h), of
  * BLKS or INDX (index_entries.h), or of an ancillary section. Here: the header, and what bodies are
- * made of.
- *
- * Checks come before use, field by field. A body is at hand as a whole, and no larger than what the
- * caller allows, so what is allocated for it is in proportion to bytes that are really there. */
+ * made of. Checks come before use, field by field. */
 
 #ifndef LMC_NO_ENCODER
 /* Header of a section at dst, LMC__SECTION_HEADER_SIZE bytes:
@@ -70,20 +67,23 @@ static int lmc__is_kind(const lmc__section *section, const char *kind)
     return memcmp(section->kind, kind, 4) == 0;
 }
 
+static int lmc__is_known_kind(const lmc__section *section)
+{
+    return lmc__is_kind(section, "FILE") || lmc__is_kind(section, "RUN ") ||
+           lmc__is_kind(section, "BLKS") || lmc__is_kind(section, "INDX");
+}
+
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
-static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
-                                        const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
+                                                  const lmc__kernels *k)
 {
     LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
     LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
-    /* R4-3 */
-    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_kind(section, "FILE") ||
-                   lmc__is_kind(section, "RUN ") || lmc__is_kind(section, "BLKS") ||
-                   lmc__is_kind(section, "INDX"),
-               LMC_ERR_UNSUPPORTED);
+    LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
+               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
     LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
     return LMC_OK;
 }
@@ -156,7 +156,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 
 /* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
  * of tag. This version knows none; those of an odd tag nobody may pass over. */
-static enum lmc_status lmc__skip_records(lmc__cursor *c)
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;

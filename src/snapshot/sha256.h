@@ -1,17 +1,14 @@
 #pragma once
 #include "base/platform.h"
 
-/* SHA-256 (FIPS 180-4), for fingerprints. It takes 4 bytes for each leaf of 256 KiB of content,
- * names and dtypes, so its speed does not matter, and plain C will do.
- *
- * A digest is fed in pieces of any size: lmc__sha256_init, _update as often as wanted, _finish. The
- * state is by value, without memory of its own: a copy of it goes on by itself.
+/* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
+ * names and dtypes, so its speed does not matter.
  *
  *     state   the digest of all whole blocks of 64 bytes so far
  *     block   the bytes behind those: size % 64 of them
  *     size    all bytes so far
  *
- * What is digested, and why CRCs may stand for content in it: fingerprint.h and spec 7.1. */
+ * The state is by value: a copy of it goes on by itself. */
 typedef struct lmc__sha256 {
     uint32_t state[8];
     uint64_t size;
@@ -28,12 +25,10 @@ static void lmc__sha256_init(lmc__sha256 *sha)
     sha->size = 0;
 }
 
-/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). Words are big-endian, unlike anything
- * else in this library, so they are put together byte by byte. The constants are of the cube roots
- * of the first 64 primes (4.2.2); v has the standard's variables a to h.
- *
- * Each of 64 rounds moves v by one and makes two new values: a from all, e from the one that was d.
- * The block comes in by w: 16 words of its own, and 48 that are mixed from those. */
+/* One block of 64 bytes into the state (FIPS 180-4, 6.2.2). The constants are of the cube roots of
+ * the first 64 primes (4.2.2); v has the standard's variables a to h. Each of 64 rounds moves v by
+ * one and makes two new values: a from all, e from the one that was d. The block comes in by w: 16
+ * big-endian words of its own, and 48 that are mixed from those. */
 static void lmc__sha256_block(uint32_t state[8], const uint8_t block[64])
 {
     static const uint32_t constants[64] = {

@@ -35,17 +35,13 @@ static enum lmc_status lmc__read_stdio_at(void *user, uint64_t offset, void *dst
 
 LMC_API lmc_sink lmc_stdio_sink(FILE *file)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_stdio;
-    sink.user = file;
+    const lmc_sink sink = {lmc__write_stdio, file};
     return sink;
 }
 
 LMC_API lmc_stream lmc_stdio_stream(FILE *file)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_stdio;
-    stream.user = file;
+    const lmc_stream stream = {lmc__read_stdio, file};
     return stream;
 }
 
@@ -112,17 +108,13 @@ static enum lmc_status lmc__read_fd_at(void *user, uint64_t offset, void *dst, s
 
 LMC_API lmc_sink lmc_fd_sink(int fd)
 {
-    lmc_sink sink;
-    sink.write = lmc__write_fd;
-    sink.user = (void *)(intptr_t)fd;
+    const lmc_sink sink = {lmc__write_fd, (void *)(intptr_t)fd};
     return sink;
 }
 
 LMC_API lmc_stream lmc_fd_stream(int fd)
 {
-    lmc_stream stream;
-    stream.read = lmc__read_fd;
-    stream.user = (void *)(intptr_t)fd;
+    const lmc_stream stream = {lmc__read_fd, (void *)(intptr_t)fd};
     return stream;
 }
 

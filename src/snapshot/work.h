@@ -6,55 +6,50 @@
 
 /* What random access may cost, and what it remembers so that it costs less.
  *
- * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block. Who
- * decodes a block for each of them makes hours of a small file. Two things bound that (spec 9):
+ * A prediction may be one byte of a block of 4 MiB, and the next one a byte of another block: with
+ * a block decoded for each, a small file would take hours. Two things bound that (spec 9):
  *
  *  - Windows: what was decoded is kept, in a few places at once, so that predictions which take
  *    turns find it there. Those that go from front to back decode everything once.
  *
  *  - A meter: reading n bytes may cost 64 * (n + 2^22) for each snapshot of the chain, in decoded
- *    and encoded bytes; then it is LMC_ERR_LIMIT. No order of honest requests comes near: each
- *    would have to hit a new block for every 64th part of one.
- *
- * All readers of a chain share the meter of the lowest: what one reads, it reads for the one that
- * was asked. So the bound holds for the chain, not for each link anew. */
+ *    and encoded bytes; then it is LMC_ERR_LIMIT. All readers of a chain share the meter of the
+ *    lowest, so the bound holds for the chain. */
 
 /* Of a block that is not wanted whole, the block is kept; of neighbours that are asked for one
- * after another, up to so many bytes: what a delta wants of its base comes in pieces as small as
- * tensors, mostly side by side. */
+ * after another, up to so many bytes. */
 #define LMC__WINDOW_SIZE ((size_t)2 << 20)
 #define LMC__N_WINDOWS 4
 
-/* Bytes of a stream from `start` on. */
+/* Bytes of a stream, from `start` on. */
 typedef struct lmc__window {
-    lmc__buffer bytes;
     size_t stream;
     uint64_t start;
     uint64_t used; /* when it was used last */
 } lmc__window;
 
 typedef struct lmc__windows {
+    lmc__buffer bytes[LMC__N_WINDOWS];
     lmc__window list[LMC__N_WINDOWS];
     uint64_t now;
 } lmc__windows;
+#define LMC__WINDOW_BUFFERS LMC__ROW(lmc__windows, bytes, list)
 
-static void lmc__visit_windows(lmc__windows *w, lmc__visit_buffer visit, void *alloc_user)
-{
-    unsigned i;
-    for (i = 0; i < LMC__N_WINDOWS; i++) visit(&w->list[i].bytes, alloc_user);
-}
-
-/* The window that has that byte of the stream; NULL: none has. */
-static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset)
+/* The bytes of a window from that byte of the stream on, at most *size; *size: how many. NULL: none
+ * has it. */
+static const uint8_t *lmc__find_window(lmc__windows *w, size_t stream, uint64_t offset,
+                                       size_t *size)
 {
     unsigned i;
     for (i = 0; i < LMC__N_WINDOWS; i++) {
         lmc__window *const window = &w->list[i];
+        const lmc__buffer *const bytes = &w->bytes[i];
         if (window->stream != stream || offset < window->start ||
-            offset - window->start >= window->bytes.size)
+            offset - window->start >= bytes->size)
             continue;
         window->used = ++w->now;
-        return window;
+        *size = lmc__min(*size, bytes->size - (size_t)(offset - window->start));
+        return bytes->data + (size_t)(offset - window->start);
     }
     return NULL;
 }
@@ -62,27 +57,22 @@ static lmc__window *lmc__find_window(lmc__windows *w, size_t stream, uint64_t of
 /* One to be filled from that byte on: that which ends there, so that who reads on does not drive
  * out the others; else that which was not used for longest. *follows: how many bytes it has that
  * end there. */
-static lmc__window *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
+static lmc__buffer *lmc__choose_window(lmc__windows *w, size_t stream, uint64_t start,
                                        size_t *follows)
 {
-    lmc__window *window = &w->list[0];
-    unsigned i;
+    unsigned i, chosen = 0;
     *follows = 0;
-    for (i = 0; i < LMC__N_WINDOWS; i++) {
-        lmc__window *const other = &w->list[i];
-        if (other->bytes.size && other->stream == stream &&
-            other->start + other->bytes.size == start) {
-            window = other;
-            *follows = other->bytes.size;
-            break;
-        }
-        if (other->used < window->used) window = other;
+    for (i = 0; i < LMC__N_WINDOWS && !*follows; i++) {
+        const lmc__window *const window = &w->list[i];
+        const size_t size = w->bytes[i].size;
+        if (size && window->stream == stream && window->start + size == start) *follows = size;
+        if (*follows || window->used < w->list[chosen].used) chosen = i;
     }
-    window->used = ++w->now;
-    window->bytes.size = 0;
-    window->stream = stream;
-    window->start = start;
-    return window;
+    w->list[chosen].stream = stream;
+    w->list[chosen].start = start;
+    w->list[chosen].used = ++w->now;
+    w->bytes[chosen].size = 0;
+    return &w->bytes[chosen];
 }
 
 /* Of the format: decoded bytes for one that is asked for, and the largest block. */
@@ -102,9 +92,9 @@ static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
     return size < UINT64_MAX / 4 / factor ? size * factor : UINT64_MAX / 4;
 }
 
-/* A request for so many bytes begins. Its own caller's decision is one that is_alone: it may cost
- * what it may. Those that a decoder makes on the way through a file, by what the file says, share
- * what they may cost. Returns whether it is to be ended: it is the outermost. */
+/* A request for so many bytes begins. One that is_alone, its own caller's decision, may cost what
+ * it may; those that a decoder makes on the way through a file share what they may cost. Returns
+ * whether it is to be ended: it is the outermost. */
 static int lmc__begin_work(lmc__meter *m, uint64_t size, uint64_t n_links, int is_alone)
 {
     if (m->is_running) return 0;
@@ -128,8 +118,8 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 }
 
 #ifndef LMC_NO_ENCODER
-/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not
- * know how its base will be cut into blocks, so it keeps the account of a reader for each size that
+/* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
+ * how its base will be cut into blocks, so it keeps the account of a reader for each size that
  * blocks may have, from 4 KiB to 1 MiB, side by side:
  *
  *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
@@ -137,12 +127,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     ...
  *     blocks of 1 MiB      |       x       |    y      |
  *
- * Small blocks are missed often, large ones cost much; whoever stays within all accounts can be
- * read. A prediction that one cannot pay for is not made: that costs size, for a tensor of less
- * than a block's 64th part, in a place that nobody was near.
- *
- * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
- * that may be filled behind it. */
+ * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
+ * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
+ * and the window that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u

@@ -20,16 +20,13 @@
  *
  *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
  *
- *                       that is safe, because packed bytes only ever move down, to places below the
- *                       slots that are being written. Else a wave's slots follow what is packed,
- *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *                       Else a wave's slots follow what is packed, and waves are made and packed in
+ *                       turn, as many blocks as dst has room for.
  *
  * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
- * different bytes. memmove, for a block may be moved by less than its length.
- *
- * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+ * different bytes. The bytes are the same in all three ways. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -44,8 +41,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
- * before it ends, which is never above where it lies. */
+/* Moves the blocks of the wave that is made down to their place, in order. memmove, for a block may
+ * be moved by less than its length. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -57,9 +54,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
- * four blocks for each worker. */
+/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
+ */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -68,10 +64,9 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
- * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
- * ends before that, the wave does; but its first block always gets what room there is, because it
- * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
- * the number of jobs, 1 at least. */
+ * behind the other from `place` on. Where dst ends before that, the wave does; but its first block
+ * always gets what room there is, because it may be small enough. Returns the number of jobs, 1 at
+ * least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -82,6 +77,7 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         const size_t at = (size_t)(first + n) * t->block_size,
                      room = t->dst_cap - (size_t)(place - t->dst);
         size_t slot;
+        memset(job, 0, sizeof *job);
         job->src = t->src + at;
         job->src_size = lmc__min(t->block_size, t->size - at);
         job->base = options->prediction ? (const uint8_t *)options->prediction + at : NULL;
@@ -91,8 +87,6 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
         job->dst_size = lmc__min(slot, room);
         job->dtype = options->dtype;
         job->level = options->level;
-        job->is_ungrouped = 0;
-        job->sum = NULL;
         job->quant = t->quant;
         job->first_element = at / lmc_dtype_width(options->dtype);
         job->number = (uint32_t)(first + n);
@@ -101,58 +95,35 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
     return n;
 }
 
-/* Waves of max_jobs that are made behind what is packed, and then packed. With one block in each
- * there is nothing to move. Where dst ends before the last slots of a wave, their blocks come in
- * the next one, behind what is packed by then. */
-static enum lmc_status lmc__encode_behind_packed(lmc__tensor_encoding *t, size_t max_jobs)
-{
-    uint64_t block;
-    size_t n;
-    for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->packed);
-        lmc__run_tasks(t->options->parallel, lmc__encode_task, &t->wave, n);
-        LMC__TRY(lmc__wave_status(&t->wave, n));
-        t->made_jobs = t->wave.jobs;
-        t->n_made = n;
-        lmc__pack_wave(t);
-    }
-    return LMC_OK;
-}
-
-/* Waves that are made in the slots of their blocks, while the one before is packed. The jobs of
- * both are needed at once, hence two sets that take turns. The last wave is packed alone.
+/* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
  *
  *     step      1            2            3
  *     encode    w0, jobs A   w1, jobs B   w2, jobs A
  *     pack                   w0, jobs A   w1, jobs B   ...
  *
  * An error ends it at once: dst is then of no use, packed or not. */
-static enum lmc_status lmc__encode_in_slots(lmc__tensor_encoding *t, size_t max_jobs)
+static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
-    const lmc_parallel *const parallel = t->options->parallel;
-    const size_t slot = lmc_block_bound(t->block_size);
-    lmc__job *const jobs = t->wave.jobs; /* of two waves, which take turns */
+    lmc__job *const jobs = t->wave.jobs;
     uint64_t block;
     size_t n;
     for (block = 0; block < t->n_blocks; block += n) {
-        n = lmc__plan_wave(t, block, max_jobs, t->dst + (size_t)block * slot);
-        parallel->run(parallel->user, lmc__pack_and_encode_task, t, n + 1, parallel->n_workers);
+        n = lmc__plan_wave(t, block, max_jobs, slot ? t->dst + (size_t)block * slot : t->packed);
+        lmc__run_tasks(t->options->parallel, lmc__pack_and_encode_task, t, n + 1);
         LMC__TRY(lmc__wave_status(&t->wave, n));
         t->made_jobs = t->wave.jobs;
         t->n_made = n;
-        t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        if (slot) t->wave.jobs = t->wave.jobs == jobs ? jobs + max_jobs : jobs;
+        else lmc__pack_wave(t);
     }
     lmc__pack_wave(t);
     return LMC_OK;
 }
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
- * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
- *
- * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at
- * all. */
+ * better cut as if there were none, up to 16 times smaller. Not where the caller has chosen their
+ * size; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -164,20 +135,12 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
         return 0;
     e.k = t->wave.k;
     e.scratch = lmc__open_workspace(&e.stack, t->wave.workspaces, t->wave.workspace_size);
-    block.src = t->src;
+    lmc__set_block(&block, t->src, lmc__min(t->size, t->block_size), options->dtype);
     block.base = (const uint8_t *)options->prediction;
-    block.width = lmc_dtype_width(options->dtype);
-    block.n = lmc__min(t->size, t->block_size) / block.width;
-    block.order = lmc__order_of(options->dtype, 0);
-    block.own = lmc__order_of(options->dtype, 1);
-    block.level = LMC_LEVEL_DEFAULT;
-    block.may_group = 1;
-    block.sum = NULL;
+    block.may_group = 1; /* at the default level */
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
-/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
- * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -221,13 +184,11 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
     if (dst_cap == 0 && size != 0) return LMC_ERR_DST_TOO_SMALL; /* dst may be NULL */
     t.dst = t.packed = (uint8_t *)dst;
     t.dst_cap = dst_cap;
-    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_behind_packed(&t, 1));
-    else {
-        const size_t max_jobs = lmc__count_jobs(options->parallel, t.block_size);
-        if (dst_cap >= lmc_tensor_bound(size, t.options))
-            LMC__TRY(lmc__encode_in_slots(&t, max_jobs));
-        else LMC__TRY(lmc__encode_behind_packed(&t, max_jobs));
-    }
+    if (lmc__count_workers(options->parallel) == 1) LMC__TRY(lmc__encode_waves(&t, 1, 0));
+    else
+        LMC__TRY(lmc__encode_waves(
+            &t, lmc__count_jobs(options->parallel, t.block_size),
+            dst_cap >= lmc_tensor_bound(size, t.options) ? lmc_block_bound(t.block_size) : 0));
     *dst_size = (size_t)(t.packed - t.dst);
     return LMC_OK;
 }

@@ -2,8 +2,8 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
+#include "codec/job.h"
 #include "codec/put_block.h"
-#include "codec/quant_params.h"
 #include "codec/put_quantised.h"
 #include "codec/get_block.h"
 
@@ -15,46 +15,8 @@
  *     run        parallel->run: task(arg, i, worker) for each i, on any thread, in any order
  *     gather     one thread looks at jobs[i].status and dst_size, in order
  *
- * parallel->run returns when all tasks have, and is the only thing that synchronises: what was
- * planned before is seen by all tasks, and what they did is seen after it. The library makes no
- * threads and takes no locks. No two tasks at work at once may have the same number of worker, for
- * that number is their workspace.
- *
- * What a job does not know: files, runs, snapshots. Floors above that need more for each block put
- * a lmc__job into a struct of their own (pipeline.h). */
-typedef struct lmc__job {
-    const uint8_t *src;
-    /* The prediction, as many bytes as the decoded block; or NULL. */
-    const uint8_t *base;
-    uint8_t *dst;
-    /* Encoding: of src; room at dst, then what was written there. */
-    size_t src_size, dst_size;
-
-    /* Encoding. quant: how to quantise it, or NULL; first_element: number of its first element in
-     * the tensor that quant is of. */
-    enum lmc_dtype dtype;
-    enum lmc_level level;
-    const lmc__quant_params *quant;
-    uint64_t first_element;
-    /* Encoding: where the sum64 of what was encoded goes, if it is taken on the way; or NULL.
-     * has_sum: it was. */
-    uint64_t *sum;
-    int has_sum;
-    /* Encoding: its header says Grouping 0, for the file may have no other. */
-    int is_ungrouped;
-
-    /* Decoding. info: of its header. Only bytes [skip, skip + keep) of the block go to dst: if that
-     * is all, it is decoded right there, else in the worker's workspace, and copied. */
-    lmc_block_info info;
-    lmc__streaming streaming;
-    size_t skip, keep;
-    /* Decoding: base is made of the file that the block is in. */
-    int is_own;
-
-    uint32_t number; /* of the block in its run */
-    /* Set when the job has run. */
-    enum lmc_status status;
-} lmc__job;
+ * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
+ * and what they did is seen after it. The library takes no locks. */
 
 /* What the tasks of a wave share. */
 typedef struct lmc__wave {
@@ -65,8 +27,8 @@ typedef struct lmc__wave {
     size_t temp_size; /* at the end of each workspace: room for a block that is not kept whole */
 } lmc__wave;
 
-/* Jobs of a wave for each worker: several, so that who is done early takes what would wait. And the
- * most decoded bytes that they may take, so that blocks of 4 MiB do not come in many. */
+/* Jobs of a wave for each worker, so that none waits for the slowest, and their most decoded
+ * bytes. */
 #define LMC__JOBS_PER_WORKER 4u
 #define LMC__WAVE_BYTES_PER_WORKER ((size_t)8 << 20)
 
@@ -75,6 +37,7 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
 {
     return parallel ? parallel->n_workers : 1;
 }
+
 /* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
@@ -83,11 +46,8 @@ static int lmc__is_parallel(const lmc_parallel *parallel)
 /* Jobs of one wave of blocks of block_size decoded bytes: at least one for each worker. */
 static size_t lmc__count_jobs(const lmc_parallel *parallel, size_t block_size)
 {
-    size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
-    return (n < 1                      ? 1
-            : n > LMC__JOBS_PER_WORKER ? LMC__JOBS_PER_WORKER
-                                       : n) *
-           lmc__count_workers(parallel);
+    const size_t n = LMC__WAVE_BYTES_PER_WORKER / block_size;
+    return (n ? lmc__min(n, LMC__JOBS_PER_WORKER) : 1) * lmc__count_workers(parallel);
 }
 
 /* Runs task(arg, i, worker) for i below n; returns when all have returned. */
@@ -104,30 +64,17 @@ static void lmc__run_tasks(const lmc_parallel *parallel, lmc_task task, void *ar
  * of it, which stays in the worker's workspace until its next job. */
 static const uint8_t *lmc__encode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
-    uint8_t *ws = wave->workspaces + worker * wave->workspace_size;
+    uint8_t *const ws = wave->workspaces + worker * wave->workspace_size;
     const uint8_t *content = job->src;
-    if (job->quant) {
-        lmc__quant_source source;
-        source.elements = job->src;
-        source.second = job->base;
-        source.first = job->first_element;
-        source.n = job->src_size / job->quant->width;
-        job->status = lmc__encode_quantized(wave->k, job->dst, job->dst_size, &job->dst_size,
-                                            job->quant, &source, job->level, job->number, ws,
-                                            wave->workspace_size, &content);
-    } else
-        job->status =
-            lmc__encode_block(wave->k, job->dst, job->dst_size, &job->dst_size, job->src,
-                              job->src_size, job->base, job->dtype, !job->is_ungrouped, job->level,
-                              job->number, ws, wave->workspace_size, job->sum, &job->has_sum);
+    job->status = job->quant
+                      ? lmc__encode_quantized(wave->k, job, ws, wave->workspace_size, &content)
+                      : lmc__encode_block(wave->k, job, ws, wave->workspace_size);
     return content;
 }
 #endif
 
 /* Decodes a job's block, whose header was read to job->info. Returns all of its content, wherever
- * that is; it is valid if job->status is LMC_OK, until the worker's next job. Content that was not
- * found right never gets to dst from the workspace; of a whole block dst has whatever was decoded,
- * and its status says so (spec 5: no bytes are delivered before Content_CRC). */
+ * that is; it is valid if job->status is LMC_OK, until the worker's next job. */
 static const uint8_t *lmc__decode_job(const lmc__wave *wave, lmc__job *job, unsigned worker)
 {
     uint8_t *ws = wave->workspaces + worker * wave->workspace_size;

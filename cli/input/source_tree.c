@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: MIT */
+#include "source_tree.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common.h"
+#include "links.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../sys/temporary.h"
+
+/* -- side files -- */
+
+#define SIDE_SUFFIX ".lmc-apply"
+
+char *name_journal(const char *path)
+{
+    char *directory = directory_of(path), *name, *full;
+    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t size = strlen(last) + sizeof "." SIDE_SUFFIX;
+    name = (char *)resize(NULL, size, 1);
+    snprintf(name, size, ".%s" SIDE_SUFFIX, last);
+    full = join_path(directory, name);
+    free(name);
+    free(directory);
+    return full;
+}
+
+int is_side_name(const char *path)
+{
+    const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
+    size_t size = strlen(last), suffix = sizeof SIDE_SUFFIX - 1;
+    return *last == '.' && size > suffix && strcmp(last + size - suffix, SIDE_SUFFIX) == 0;
+}
+
+int check_finished(const char *path, enum exit_code code)
+{
+    char *full = realpath(path, NULL), *side;
+    struct stat st;
+    int result = CODE_OK;
+    while (full && *full && result == CODE_OK) {
+        side = name_journal(full);
+        if (lstat(side, &st) == 0)
+            result = fail(code, path,
+                          "is left half applied, or lmc apply is at work: finish that first; or, "
+                          "if it was replaced by a whole one since, remove %.300s",
+                          side);
+        free(side);
+        *strrchr(full, '/') = 0;
+    }
+    free(full);
+    return result;
+}
+
+/* -- what is in a directory -- */
+
+void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root)
+{
+    size_t n_found = n;
+    for (size_t i = from; i < l->n; i++) {
+        char *full;
+        int fd;
+        if (l->entries[i].is_directory || l->entries[i].link) continue;
+        full = join_path(root, l->entries[i].path);
+        fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
+        if (fd >= 0) close(fd);
+        else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
+        free(full);
+    }
+    if (n_found > MOST_NAMED)
+        say(root, "holds %llu more files that cannot be opened",
+            (unsigned long long)(n_found - MOST_NAMED));
+}
+
+static void say_followed_links(const struct listing *l, const char *root)
+{
+    size_t first = 0;
+    if (l->n_followed == 0) return;
+    while (!l->entries[first].is_followed) first++;
+    say(root,
+        "holds %llu link%s to files outside of it, which %s stored as %s; --no-dereference stores "
+        "links; the first is '%.300s'",
+        (unsigned long long)l->n_followed, l->n_followed == 1 ? "" : "s",
+        l->n_followed == 1 ? "is" : "are", l->n_followed == 1 ? "a file" : "files",
+        l->entries[first].path);
+}
+
+int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
+{
+    int code = list_tree(l, root, o->links, most_files(o));
+    if (code != CODE_OK) say_unreadable(l, 0, 0, root);
+    for (size_t i = 0; i < l->n_others && code == CODE_OK && o->verbosity > 0; i++)
+        say(root, "'%.300s' is neither a file nor a directory nor a link, and is left out",
+            l->others[i]);
+    if (l->n_outside && code == CODE_OK && o->verbosity > 0)
+        say(root,
+            "holds %llu link%s to directories outside of it, which are stored as links; "
+            "--dereference stores what is there",
+            (unsigned long long)l->n_outside, l->n_outside == 1 ? "" : "s");
+    if (l->n_special && code == CODE_OK && o->verbosity > 0)
+        say(root, "holds %llu link%s to devices, pipes or sockets, which are stored as links",
+            (unsigned long long)l->n_special, l->n_special == 1 ? "" : "s");
+    if (code == CODE_OK && o->verbosity > (is_removed ? 0 : 1)) say_followed_links(l, root);
+    for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
+        const char *path = l->entries[i].path;
+        if (is_temporary_name(path))
+            code = fail(CODE_ERROR, root,
+                        "holds '%.300s', an output that lmc is writing, or was when it was killed; "
+                        "wait, or remove it",
+                        path);
+        else if (is_side_name(path))
+            code = fail(
+                CODE_ERROR, root,
+                "holds '%.300s', of an lmc apply that is at work or was killed; finish that first",
+                path);
+    }
+    return code;
+}
+
+static int has_files(const struct listing *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        if (*l->entries[i].path && !l->entries[i].link) return 1;
+    return 0;
+}
+
+int is_stored(const struct entry *e, const struct listing *l)
+{
+    return *e->path ? !e->link : !has_files(l);
+}
+
+/* -- links -- */
+
+/* A file that has several names, some of which may lie elsewhere. */
+struct shared {
+    dev_t device;
+    ino_t inode;
+    size_t number; /* in the listing */
+};
+
+static int compare_shared(const void *a, const void *b)
+{
+    const struct shared *x = (const struct shared *)a, *y = (const struct shared *)b;
+    if (x->device != y->device) return x->device < y->device ? -1 : 1;
+    if (x->inode != y->inode) return x->inode < y->inode ? -1 : 1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+/* first[i]: of entry i, the first in the listing that is the same file, or i itself. */
+static void find_shared(size_t *first, const struct listing *l, const char *root)
+{
+    struct shared *list = (struct shared *)resize(NULL, l->n, sizeof *list);
+    size_t n = 0;
+    for (size_t i = 0; i < l->n; i++) {
+        char *full;
+        struct stat st;
+        first[i] = i;
+        if (l->entries[i].is_directory || l->entries[i].link) continue;
+        full = join_path(root, l->entries[i].path);
+        if (lstat(full, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1) {
+            list[n].device = st.st_dev;
+            list[n].inode = st.st_ino;
+            list[n++].number = i;
+        }
+        free(full);
+    }
+    if (n) qsort(list, n, sizeof *list, compare_shared);
+    for (size_t i = 1; i < n; i++)
+        if (list[i].device == list[i - 1].device && list[i].inode == list[i - 1].inode)
+            first[list[i].number] = first[list[i - 1].number];
+    free(list);
+}
+
+void collect_links(struct links *links, const struct listing *l, const char *root)
+{
+    size_t *first = (size_t *)resize(NULL, l->n, sizeof *first);
+    find_shared(first, l, root);
+    for (size_t i = 0; i < l->n; i++)
+        if (l->entries[i].link)
+            add_link_record(links, LINK_SYMBOLIC, l->entries[i].path, l->entries[i].link);
+        else if (first[i] != i)
+            add_link_record(links, LINK_HARD, l->entries[i].path, l->entries[first[i]].path);
+    free(first);
+}
+
+/* -- what is lost -- */
+
+enum { LOST_OWNER, LOST_ATTRIBUTES, LOST_ACL, LOST_MODE, N_LOST };
+static const char *const lost_names[N_LOST] = {
+    "owner or group", "extended attributes", "access control list", "setuid, setgid or sticky bit"};
+
+/* What is lost of how many files, and of which first. */
+struct lost {
+    uid_t owner; /* that what is restored has */
+    gid_t group;
+    mode_t root; /* bits that a directory has by itself, of which the snapshot does not tell */
+    size_t n[N_LOST];
+    char *first; /* NULL: nothing is lost */
+};
+
+/* Who restores it owns it; where that is setgid, the directory that it is in gives it its group and
+ * the same bit. */
+static void expect_owner_of_tree(struct lost *lost, const char *root)
+{
+    char *parent = join_path(root, "..");
+    struct stat st;
+    lost->owner = geteuid();
+    lost->group = getegid();
+    lost->root = 0777;
+    if (stat(parent, &st) == 0 && (st.st_mode & S_ISGID)) {
+        lost->group = st.st_gid;
+        lost->root |= S_ISGID;
+    }
+    free(parent);
+}
+
+static void expect_owner_of_file(struct lost *lost, const char *snapshot)
+{
+    struct stat st;
+    const int is_there = stat(snapshot, &st) == 0;
+    lost->owner = is_there ? st.st_uid : geteuid();
+    lost->group = is_there ? st.st_gid : getegid();
+}
+
+/* is_told: the snapshot has its mode. */
+static void look_for_lost(struct lost *lost, const char *path, int is_told)
+{
+    struct stat st;
+    unsigned attached;
+    mode_t kept;
+    int is_lost[N_LOST], any = 0;
+    if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) return; /* a link has nothing of its own */
+    attached = find_attached(path);
+    is_lost[LOST_OWNER] = st.st_uid != lost->owner || st.st_gid != lost->group;
+    is_lost[LOST_ATTRIBUTES] = (attached & HAS_ATTRIBUTES) != 0;
+    is_lost[LOST_ACL] = (attached & HAS_ACL) != 0;
+    kept = is_told ? kept_mode(st.st_mode, S_ISDIR(st.st_mode)) : st.st_mode & lost->root;
+    is_lost[LOST_MODE] = (st.st_mode & 07777) != kept;
+    for (unsigned k = 0; k < N_LOST; k++) {
+        lost->n[k] += (size_t)is_lost[k];
+        any |= is_lost[k];
+    }
+    if (any && !lost->first) lost->first = copy_string(path, strlen(path));
+}
+
+void say_lost(const struct listing *l, const char *path, const char *snapshot,
+              const struct common *o)
+{
+    struct lost lost;
+    char text[300] = "";
+    size_t size = 0;
+    memset(&lost, 0, sizeof lost);
+    if (o->verbosity == 0) return;
+    if (l) expect_owner_of_tree(&lost, path);
+    else expect_owner_of_file(&lost, snapshot);
+    if (!l) look_for_lost(&lost, path, 1);
+    for (size_t i = 0; l && i < l->n; i++) {
+        char *full = join_path(path, l->entries[i].path);
+        look_for_lost(&lost, full, is_stored(&l->entries[i], l));
+        free(full);
+    }
+    for (unsigned k = 0; k < N_LOST && size < sizeof text; k++)
+        if (lost.n[k])
+            size +=
+                (size_t)snprintf(text + size, sizeof text - size, "%s%s (%llu)", size ? ", " : "",
+                                 lost_names[k], (unsigned long long)lost.n[k]);
+    if (lost.first && l)
+        say(path, "is removed with what a snapshot does not keep: %s; the first is %.400s", text,
+            lost.first);
+    else if (lost.first) say(path, "is removed with what a snapshot does not keep: %s", text);
+    free(lost.first);
+}

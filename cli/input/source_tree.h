@@ -1,0 +1,53 @@
+/* source_tree.h - directories that are compressed: what is in them, and what is not kept of it
+ * SPDX-License-Identifier: MIT
+ */
+#ifndef LMC_CLI_SOURCE_TREE_H
+#define LMC_CLI_SOURCE_TREE_H
+
+#include "../sys/platform.h"
+
+#include <stddef.h>
+
+#include "../sys/report.h"
+#include "../sys/tree.h"
+
+struct common;
+struct links;
+
+/* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
+ * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
+int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o);
+
+/* Names the files that cannot be opened, from that entry of the listing on; n: those that were
+ * named already. Whoever gives up for one of them tells of all. */
+void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
+
+/* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
+ * there is nothing else. */
+int is_stored(const struct entry *e, const struct listing *l);
+
+/* Symbolic links of the listing of root, and files in it that are one by several names. */
+void collect_links(struct links *links, const struct listing *l, const char *root);
+
+/* Says in a line what the source at path has of that, if anything: owners other than who restores
+ * gets, extended attributes, access control lists, bits of modes. To be asked before it is removed.
+ * l: what is in it, of a directory; NULL: it is a file, which gives its owner to the snapshot. */
+void say_lost(const struct listing *l, const char *path, const char *snapshot,
+              const struct common *o);
+
+/* -- the side file of lmc apply --
+ *
+ * Nobody reads or writes a target that has one: it is half applied. What is in it is the business
+ * of apply_journal.h.
+ */
+
+/* ".NAME.lmc-apply" beside path. */
+char *name_journal(const char *path);
+
+/* Whether path is named as a side file is. */
+int is_side_name(const char *path);
+
+/* Fails with that code if an apply to path, or to a directory that it lies in, has not ended. */
+int check_finished(const char *path, enum exit_code code);
+
+#endif

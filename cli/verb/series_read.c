@@ -1,0 +1,315 @@
+/* SPDX-License-Identifier: MIT */
+#include "series.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include <jansson.h>
+
+#include "../format/json.h"
+#include "../format/print.h"
+#include "../input/base.h"
+#include "../input/common.h"
+#include "../sys/attributes.h"
+#include "../sys/memory.h"
+#include "../sys/names.h"
+#include "../../formats/printable.h"
+#include "../sys/report.h"
+#include "cat.h"
+#include "restore.h"
+#include "series_manifest.h"
+#include "verify.h"
+
+/* -- list -- */
+
+static void format_time(char text[24], int64_t seconds)
+{
+    time_t t = (time_t)seconds;
+    struct tm parts;
+    if (!gmtime_r(&t, &parts) || strftime(text, 24, "%Y-%m-%d %H:%M", &parts) == 0)
+        strcpy(text, "?");
+}
+
+static const char *kind_of_entry(const struct snapshot *e)
+{
+    return e->file == FILE_MISSING   ? "missing"
+           : e->file == FILE_DAMAGED ? "damaged"
+           : e->is_delta             ? "delta"
+                                     : "anchor";
+}
+
+/* One word: a file that is not there yet is not missing. */
+static const char *condition_of_entry(const struct snapshot *e)
+{
+    const int is_told =
+        e->state == STATE_ADDING || (e->state != STATE_KEPT && e->file == FILE_THERE);
+    return is_told ? state_names[e->state] : kind_of_entry(e);
+}
+
+/* 80 columns where names have 11; sizes in bytes, seconds and shares are in --json. */
+static void print_entry(const struct series *s, const struct snapshot *e, long n, int width)
+{
+    const struct snapshot *base = find_base_of(s, e, 0);
+    char when[24], depth[24] = "-", size[SIZE_TEXT], packed[SIZE_TEXT];
+    char *name = (char *)check_memory(copy_printable(e->name, strlen(e->name)));
+    format_time(when, e->time);
+    format_size(size, sizeof size, e->size);
+    format_size(packed, sizeof packed, e->packed_size);
+    if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
+    printf("%-*s  %-9s  %5s  %8s  %8s  %s  ", width, name, condition_of_entry(e), depth, size,
+           packed, when);
+    print_name(base ? base->name : e->file == FILE_THERE && e->is_delta ? "(missing)" : "");
+    putchar('\n');
+    free(name);
+}
+
+static json_t *make_json_entry(const struct series *s, const struct snapshot *e, long n)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    const struct snapshot *base = find_base_of(s, e, 0);
+    set_json(object, "name", json_string(e->name));
+    set_json(object, "state", json_string(state_names[e->state]));
+    set_json(object, "kind", json_string(kind_of_entry(e)));
+    if (e->state != STATE_ADDING) set_json_fingerprint(object, "fingerprint", e->fingerprint);
+    if (n >= 0) set_json(object, "depth", json_integer(n));
+    set_json_number(object, "size", e->size);
+    set_json_number(object, "packed_size", e->packed_size);
+    if (base) set_json(object, "base", json_string(base->name));
+    set_json(object, "time", json_integer(e->time));
+    if (e->source) set_json(object, "source", json_string(e->source));
+    return object;
+}
+
+static void print_series_as_json(const struct series *s, const long *counts)
+{
+    json_t *object = (json_t *)check_memory(json_object());
+    struct json_writer w;
+    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    begin_json(&w, NULL, '{');
+    set_json_text(object, "series", s->directory);
+    set_json_number(object, "every", s->every);
+    put_json_members(&w, object);
+    begin_json(&w, "snapshots", '[');
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state != STATE_GONE)
+            put_json(&w, NULL, make_json_entry(s, &s->list[i], counts[i]));
+    end_json(&w, ']');
+    end_json_line(&w);
+}
+
+/* " (2 forgotten, 1 missing)" of those that do not count as the others do, or "". */
+static void count_others(char *text, size_t cap, const struct series *s)
+{
+    static const char *const words[] = {"adding", "forgotten", "missing", "damaged"};
+    size_t used = 0;
+    *text = 0;
+    for (size_t k = 0; k < sizeof words / sizeof *words && used < cap; k++) {
+        uint64_t n = 0;
+        for (size_t i = 0; i < s->n; i++)
+            n += s->list[i].state != STATE_GONE &&
+                 strcmp(condition_of_entry(&s->list[i]), words[k]) == 0;
+        if (n)
+            used += (size_t)snprintf(text + used, cap - used, "%s%llu %s", used ? ", " : " (",
+                                     (unsigned long long)n, words[k]);
+    }
+    if (used && used < cap) snprintf(text + used, cap - used, ")");
+}
+
+static void print_series(const struct series *s, const long *counts)
+{
+    uint64_t size = 0, packed = 0, n = 0;
+    char others[200];
+    int width = 4;
+    for (size_t i = 0; i < s->n; i++) {
+        int length = (int)strlen(s->list[i].name);
+        if (s->list[i].state == STATE_GONE) continue;
+        n++;
+        width = length > width ? length : width;
+        size += s->list[i].size;
+        packed += s->list[i].packed_size;
+    }
+    printf("%-*s  kind       depth      size    packed  added (UTC)       base\n", width, "name");
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state != STATE_GONE) print_entry(s, &s->list[i], counts[i], width);
+    count_others(others, sizeof others, s);
+    printf("%llu snapshot%s%s, %llu -> %llu bytes (%.2f %%), an anchor every %llu\n",
+           (unsigned long long)n, n == 1 ? "" : "s", others, (unsigned long long)size,
+           (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
+}
+
+int series_list(const char *directory, const struct series_options *o)
+{
+    struct series s;
+    long *counts = NULL;
+    int code = open_series(&s, directory, TO_READ, o);
+    if (code == CODE_OK) {
+        counts = count_all_deltas(&s);
+        if (o->json) print_series_as_json(&s, counts);
+        else print_series(&s, counts);
+    }
+    free(counts);
+    close_series(&s);
+    return code;
+}
+
+/* -- restore, cat, verify -- */
+
+/* An output in the directory would be taken for one that a kill has left. */
+static int check_place(const struct series *s, const char *output)
+{
+    char *parent = output ? directory_of(output) : NULL;
+    struct stat st, of_series;
+    int is_inside = parent && stat(parent, &st) == 0 && stat(s->directory, &of_series) == 0 &&
+                    same_file(&st, &of_series);
+    free(parent);
+    return is_inside
+               ? fail(CODE_ERROR, output,
+                      "lies in the series, where only lmc puts files; name another place with -o")
+               : CODE_OK;
+}
+
+/* Opens the series to read that snapshot, and makes its chain; to be closed in any case. */
+static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
+                            const char *directory, const char *name, const struct series_options *o)
+{
+    int code;
+    code = open_series(s, directory, TO_READ, o);
+    if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
+    if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
+    begin_chain(c, s, code == CODE_OK ? *e : NULL);
+    c->common.to_stdout = o->common.to_stdout;
+    c->common.force = o->common.force;
+    c->common.output = o->common.output;
+    return code;
+}
+
+static int is_suffix_of(const char *suffix, const char *name)
+{
+    const size_t size = strlen(name), length = strlen(suffix);
+    return size > length && strcmp(name + size - length, suffix) == 0;
+}
+
+/* The suffix by which programs know what the source was; "" if it has none, or the name has it. */
+static const char *missing_suffix(const struct snapshot *e)
+{
+    static const char *const suffixes[] = {".safetensors", ".gguf", ".npy", ".pt",
+                                           ".pth",         ".bin",  ".ckpt"};
+    for (unsigned i = 0; e->source && i < sizeof suffixes / sizeof *suffixes; i++)
+        if (is_suffix_of(suffixes[i], e->source) && !is_suffix_of(suffixes[i], e->name))
+            return suffixes[i];
+    return "";
+}
+
+/* Where it goes: what was asked for, with that suffix. To be freed. */
+static char *name_restored(const struct snapshot *e, const struct common *o)
+{
+    const char *suffix = missing_suffix(e);
+    char *name, *directory, *path;
+    if (o->output && !goes_into_directory(o)) return copy_string(o->output, strlen(o->output));
+    name = format_text("%s%s", e->name, suffix);
+    if (!o->output) return name;
+    directory = copy_without_slashes(o->output);
+    path = join_path(directory, name);
+    free(directory);
+    free(name);
+    return path;
+}
+
+int series_restore(const char *directory, const char *name, const struct series_options *o)
+{
+    struct series s;
+    struct chain c;
+    struct snapshot *e;
+    char *target = NULL;
+    int code = open_for_reading(&s, &c, &e, directory, name, o);
+    if (code == CODE_OK && !o->common.to_stdout)
+        c.common.output = target = name_restored(e, &o->common);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
+    if (code == CODE_OK) {
+        const struct restore_options to_restore = {c.common, 0};
+        code = restore_file(e->path, &to_restore);
+        if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
+            say(directory, "%.300s is restored to %.400s", e->name, target);
+    }
+    free(target);
+    free_bases(&c.bases);
+    close_series(&s);
+    return code;
+}
+
+int series_cat(const char *directory, const char *name, char *tensor,
+               const struct series_options *o)
+{
+    struct series s;
+    struct chain c;
+    struct snapshot *e;
+    int code = open_for_reading(&s, &c, &e, directory, name, o);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
+    if (code == CODE_OK) {
+        struct cat_options to_cat;
+        char *names[1];
+        memset(&to_cat, 0, sizeof to_cat);
+        to_cat.common = c.common;
+        to_cat.npy = o->npy;
+        to_cat.file = o->file;
+        names[0] = tensor;
+        code = cat_tensors(e->path, names, tensor != NULL, &to_cat);
+    }
+    free_bases(&c.bases);
+    close_series(&s);
+    return code;
+}
+
+static int verify_entry(const struct series *s, const struct snapshot *e)
+{
+    struct chain c;
+    int code = check_chain_of(s, e, 0, NULL);
+    if (code == CODE_OK) code = check_entry(s, e);
+    if (code != CODE_OK) return code;
+    begin_chain(&c, s, e);
+    code = test_file(e->path, &c.common);
+    free_bases(&c.bases);
+    return code;
+}
+
+/* All that are kept, and what they need: each link once, with room for one or two restored
+ * snapshots; where there can be none, each through its chain. */
+static int verify_all(const struct series *s)
+{
+    const char *scratch = getenv("TMPDIR");
+    int by_chains = access(scratch && *scratch ? scratch : s->directory, W_OK) != 0, code = CODE_OK;
+    unsigned char *needed = (unsigned char *)zeroed(s->n + 1, 1);
+    char **paths = (char **)resize(NULL, s->n, sizeof *paths);
+    size_t n = 0;
+    struct chain c;
+    if (!by_chains) code = check_kept(s, 0, needed);
+    for (size_t i = 0; i < s->n && by_chains; i++)
+        if (s->list[i].state == STATE_KEPT) code = worse(code, verify_entry(s, &s->list[i]));
+    for (size_t i = 0; i < s->n; i++)
+        if (needed[i]) paths[n++] = s->list[i].path;
+    begin_chain(&c, s, NULL);
+    if (!by_chains && n) code = worse(code, verify_files(paths, n, &c.common));
+    free_bases(&c.bases);
+    free(paths);
+    free(needed);
+    return code;
+}
+
+int series_verify(const char *directory, char **args, int n, const struct series_options *o)
+{
+    struct series s;
+    struct snapshot *e;
+    int code = open_series(&s, directory, TO_READ, o);
+    if (code == CODE_OK && n == 0) code = verify_all(&s);
+    else if (code == CODE_OK)
+        for (int i = 0; i < n; i++) {
+            int result = choose_entry(&s, args[i], STATE_KEPT, &e);
+            code = worse(code, result == CODE_OK ? verify_entry(&s, e) : result);
+        }
+    close_series(&s);
+    return code;
+}

@@ -1,0 +1,55 @@
+/* container_check.h - what the parsers of all containers check alike
+ * SPDX-License-Identifier: MIT
+ *
+ * The functions that return a result fill in c->error, or c->need, for it.
+ */
+#ifndef LMC_FORMATS_CONTAINER_CHECK_H
+#define LMC_FORMATS_CONTAINER_CHECK_H
+
+#include <stdint.h>
+
+#include "../lmc.h"
+#include "container.h"
+
+#define CONTAINER_MAX_TENSORS (1u << 28) /* of an LMC file */
+#define CONTAINER_MAX_NAME 65535u
+#define CONTAINER_MAX_DTYPE 32u
+#define CONTAINER_MAX_SIZE ((uint64_t)INT64_MAX)
+
+#if defined(__GNUC__)
+__attribute__((format(printf, 2, 3)))
+#endif
+enum container_result
+container_bad(struct container *c, const char *format, ...);
+
+struct view;
+
+/* Bytes that a list of what is in the file may take: each of a hundred bytes of the file can repeat
+ * a name of thousands. */
+uint64_t container_budget(const struct view *v);
+
+/* Room for n things of that size in *(T **)array, of which there is room for *room. OK or MEMORY.
+ */
+enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);
+
+/* need bytes of the header are wanted: an error if the file has no more than that, or no header is
+ * that long. */
+enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);
+
+/* *bytes = n elements of bits bits, the elements being the product of shape; 0 if that is no whole
+ * number of bytes or over the limit. */
+int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, uint64_t *bytes);
+
+/* For qsort of tensors. */
+int container_compare_offsets(const void *a, const void *b);
+
+/* Whether the tensor lies within a file of that size, or LMC_UNKNOWN_SIZE: then of any size that a
+ * file can have. */
+int container_fits(const lmc_tensor *t, uint64_t file_size);
+
+/* Sorts the tensors; offsets are from the start of the file. holes: whether bytes between tensors
+ * are allowed. */
+enum container_result container_check_tensors(struct container *c, uint64_t start,
+                                              uint64_t file_size, int holes);
+
+#endif

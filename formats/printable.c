@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: MIT */
+#include "printable.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "utf8.h"
+
+/* Control characters of C0 and C1, of formatting and direction, ends of lines, what has no width,
+ * tags and what is no character (Unicode 15: Cc, Cf, Zl, Zp, and fillers that look like nothing).
+ */
+static int is_hidden(uint32_t c)
+{
+    static const struct {
+        uint32_t first, last;
+    } ranges[] = {{0, 0x1F},          {0x7F, 0x9F},       {0xAD, 0xAD},       {0x34F, 0x34F},
+                  {0x600, 0x605},     {0x61C, 0x61C},     {0x6DD, 0x6DD},     {0x70F, 0x70F},
+                  {0x890, 0x891},     {0x8E2, 0x8E2},     {0x115F, 0x1160},   {0x17B4, 0x17B5},
+                  {0x180B, 0x180F},   {0x200B, 0x200F},   {0x2028, 0x202E},   {0x2060, 0x206F},
+                  {0x3164, 0x3164},   {0xFDD0, 0xFDEF},   {0xFE00, 0xFE0F},   {0xFEFF, 0xFEFF},
+                  {0xFFA0, 0xFFA0},   {0xFFF0, 0xFFFB},   {0x110BD, 0x110BD}, {0x110CD, 0x110CD},
+                  {0x13430, 0x1343F}, {0x1BCA0, 0x1BCA3}, {0x1D173, 0x1D17A}, {0xE0000, 0xE0FFF}};
+    if ((c & 0xFFFE) == 0xFFFE) return 1;
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; i++)
+        if (c >= ranges[i].first && c <= ranges[i].last) return 1;
+    return 0;
+}
+
+size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used)
+{
+    char escaped[MAX_PRINTABLE + 1];
+    const uint32_t c = read_character(text, size, used);
+    size_t n;
+    if (*used && !is_hidden(c)) {
+        memcpy(out, text, *used);
+        return *used;
+    }
+    if (*used == 0 || c < 0x80) {
+        *used = 1;
+        n = (size_t)snprintf(escaped, sizeof escaped, "\\x%02X", (unsigned char)*text);
+    } else {
+        n = (size_t)snprintf(escaped, sizeof escaped, "\\u{%04lX}", (unsigned long)c);
+    }
+    memcpy(out, escaped, n);
+    return n;
+}
+
+static size_t format_part(char *out, size_t cap, const char *text, size_t left)
+{
+    size_t n = 0;
+    while (left) {
+        char one[MAX_PRINTABLE];
+        size_t used;
+        const size_t size = print_character(one, text, left, &used);
+        if (size + 1 > cap - n) break;
+        memcpy(out + n, one, size);
+        n += size;
+        text += used;
+        left -= used;
+    }
+    out[n] = 0;
+    return n;
+}
+
+size_t format_printable(char *out, size_t cap, const char *text)
+{
+    return format_part(out, cap, text, strlen(text));
+}
+
+char *copy_printable(const char *text, size_t size)
+{
+    const size_t cap = size * MAX_PRINTABLE + 1;
+    char *copy = (char *)malloc(cap);
+    if (copy) format_part(copy, cap, text, size);
+    return copy;
+}

@@ -1,0 +1,27 @@
+/* printable.h - text that a terminal shows as it is, and does not obey
+ * SPDX-License-Identifier: MIT
+ *
+ * Names come from files, and may hold anything. What would move the cursor, change colours, end the
+ * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8 or
+ * a control character, \u{HHHH} for a character.
+ */
+#ifndef LMC_FORMATS_PRINTABLE_H
+#define LMC_FORMATS_PRINTABLE_H
+
+#include <stddef.h>
+
+/* The bytes that one character of the text becomes, at most: "\u{10FFFF}". */
+#define MAX_PRINTABLE 10
+
+/* The first character of a text of size bytes, to out; *used: how many bytes of the text it has.
+ * Returns the size of what is in out. */
+size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used);
+
+/* All of a text, in at most cap bytes with a zero behind, cut between characters. Returns the
+ * size without the zero. */
+size_t format_printable(char *out, size_t cap, const char *text);
+
+/* All of a text of size bytes; to be freed. NULL: memory has run out. */
+char *copy_printable(const char *text, size_t size);
+
+#endif

@@ -1,0 +1,831 @@
+/* SPDX-License-Identifier: MIT */
+#include "torch_save.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../lmc.h"
+#include "container.h"
+#include "container_check.h"
+#include "dcp.h"
+#include "pickle.h"
+#include "torch_views.h"
+#include "view.h"
+#include "zip.h"
+
+#define PICKLE_NAME "data.pkl"
+#define RECORDS "data/"
+
+/* Parts of a storage that are tensors must be so much of it: else it is one tensor. */
+#define COVERED(part, size) ((part) >= (size) - (size) / 16)
+
+/* A tensor that the snapshot lists. */
+struct listed {
+    const lmc_tensor *tensor;
+    int is_found; /* the file tells of it */
+    int is_plain; /* just as it is listed */
+};
+
+/* The container that grows, archive by archive. Its tensors point to names and shapes when all are
+ * there; till then they hold places. */
+struct builder {
+    struct container *c;
+    const struct view *view;
+    size_t tensors_room, names_size, names_room, shapes_size, shapes_room;
+    size_t n_hidden;  /* tensors that lie within others */
+    size_t n_unknown; /* storages of types that are not known, or quantised */
+    size_t views_room;
+    const char *item;            /* what the tensors of this archive are part of; "" */
+    const struct dcp_item *part; /* and of which part; NULL */
+    /* Of a file in a snapshot, whose views are wanted; else NULL */
+    const lmc_file *file;
+    struct listed *listed; /* its tensors, by name */
+    size_t n_before;       /* those of them that lie before the archives that were read */
+    char *item_name;
+};
+
+/* An archive of torch.save(). */
+struct archive_of_torch {
+    struct zip zip;
+    char prefix[256]; /* of its members */
+    size_t prefix_size;
+    struct torch_views views;
+};
+
+/* -- names -- */
+
+/* "[0:512,128:256]" of a part of a tensor; dimensions behind the last that is cut are left out. */
+static void name_part(char *text, size_t cap, const struct dcp_item *part, const uint64_t *shape,
+                      unsigned rank)
+{
+    size_t size = 0;
+    unsigned n = 0;
+    text[0] = 0;
+    if (!part || part->rank != rank) return;
+    for (unsigned i = 0; i < rank; i++)
+        if (part->position[i] || shape[i] != part->extents[i]) n = i + 1;
+    for (unsigned i = 0; i < n && size < cap; i++)
+        size += (size_t)snprintf(text + size, cap - size, "%s%llu:%llu%s", i ? "," : "[",
+                                 (unsigned long long)part->position[i],
+                                 (unsigned long long)(part->position[i] + shape[i]),
+                                 i + 1 == n ? "]" : "");
+}
+
+/* The tensor's name: of the item, its place in it, what follows. */
+static enum container_result add_name(struct builder *b, const char *path, const char *part,
+                                      const char *suffix)
+{
+    const char *dot = *b->item && *path ? "." : "";
+    const size_t size =
+        strlen(b->item) + strlen(dot) + strlen(path) + strlen(part) + strlen(suffix) + 1;
+    enum container_result result;
+    if (size > CONTAINER_MAX_NAME) return container_bad(b->c, "a tensor has a very long name");
+    if (b->names_size + size + b->shapes_size * sizeof *b->c->shapes +
+            (b->c->n_tensors + 1) * sizeof *b->c->tensors +
+            (b->c->n_views + 1) * sizeof *b->c->views >
+        container_budget(b->view))
+        return container_bad(b->c, "its names and shapes take too much for the size of the file");
+    result = container_grow(&b->c->strings, b->names_size + size, &b->names_room, 1);
+    if (result != CONTAINER_OK) return result;
+    snprintf(b->c->strings + b->names_size, size, "%s%s%s%s%s", b->item, dot, path, part, suffix);
+    b->names_size += size;
+    return CONTAINER_OK;
+}
+
+/* -- tensors -- */
+
+/* The numbers of a view from there on; where no view has a dimension, there are none. */
+static const uint64_t *numbers_of(const struct archive_of_torch *a, const struct torch_view *view,
+                                  size_t at)
+{
+    return view->rank ? a->views.shapes + at : NULL;
+}
+
+/* The name of a view; shape: where that is which parts are named by. */
+static enum container_result add_name_of_view(struct builder *b, const struct archive_of_torch *a,
+                                              const struct torch_view *view, size_t shape)
+{
+    const char *const path = a->views.names + view->name;
+    char part[LMC_MAX_RANK * 44];
+    name_part(part, sizeof part, *path ? NULL : b->part, numbers_of(a, view, shape), view->rank);
+    return add_name(b, path, part, "");
+}
+
+/* Its name was just added. */
+static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
+                                              const uint64_t *shape, unsigned rank, uint64_t offset,
+                                              uint64_t size)
+{
+    struct container *const c = b->c;
+    lmc_tensor *t;
+    enum container_result result =
+        container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors);
+    if (result == CONTAINER_OK)
+        result =
+            container_grow(&c->shapes, b->shapes_size + rank, &b->shapes_room, sizeof *c->shapes);
+    if (result != CONTAINER_OK) return result;
+    t = &c->tensors[c->n_tensors++];
+    memset(t, 0, sizeof *t);
+    t->name = (const char *)(uintptr_t)name; /* see finish_builder */
+    t->dtype = dtype;
+    t->rank = rank;
+    t->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
+    t->offset = offset;
+    t->size = size;
+    if (rank) memcpy(c->shapes + b->shapes_size, shape, rank * sizeof *shape);
+    b->shapes_size += rank;
+    return CONTAINER_OK;
+}
+
+/* All of a storage, in one dimension: of elements of the dtype (bits: 0 if it is not known). */
+static enum container_result add_record(struct builder *b, const struct zip_member *m,
+                                        const char *path, const char *suffix, const char *dtype,
+                                        unsigned bits)
+{
+    const size_t name = b->names_size;
+    const int has_dtype = bits && m->size % (bits / 8) == 0;
+    const uint64_t n = has_dtype ? m->size / (bits / 8) : m->size;
+    enum container_result result = add_name(b, path, "", suffix);
+    return result == CONTAINER_OK
+               ? add_torch_tensor(b, name, has_dtype ? dtype : "BYTES", &n, 1, m->offset, m->size)
+               : result;
+}
+
+static enum container_result add_torch_view(struct builder *b, const struct archive_of_torch *a,
+                                            const struct torch_view *view)
+{
+    const uint64_t *const shape = numbers_of(a, view, view->shape);
+    const size_t name = b->names_size;
+    enum container_result result = add_name_of_view(b, a, view, view->shape);
+    return result == CONTAINER_OK
+               ? add_torch_tensor(b, name, view->dtype, shape, view->rank,
+                                  a->zip.members[view->member].offset + view->offset, view->size)
+               : result;
+}
+
+/* Another name for bytes of the file; its own was just added. */
+static enum container_result add_name_of_bytes(struct builder *b, const struct archive_of_torch *a,
+                                               const struct torch_view *view, size_t name)
+{
+    struct container *const c = b->c;
+    const uint64_t *const numbers = numbers_of(a, view, view->logical);
+    struct container_view *added;
+    enum container_result result =
+        container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views);
+    if (result == CONTAINER_OK)
+        result = container_grow(&c->shapes, b->shapes_size + 2 * (size_t)view->rank,
+                                &b->shapes_room, sizeof *c->shapes);
+    if (result != CONTAINER_OK) return result;
+    added = &c->views[c->n_views++];
+    memset(added, 0, sizeof *added);
+    added->name = (const char *)(uintptr_t)name; /* see finish_builder */
+    added->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
+    added->dtype = view->dtype;
+    added->rank = view->rank;
+    added->bits = view->bits;
+    added->offset = a->zip.members[view->member].offset + view->offset;
+    added->flags = view->flags;
+    if (view->rank) memcpy(c->shapes + b->shapes_size, numbers, 16 * (size_t)view->rank);
+    b->shapes_size += 2 * (size_t)view->rank;
+    return CONTAINER_OK;
+}
+
+/* Of a storage's views those that are no tensors of the list as they are. is_kept: which are dense
+ * and alone in their place, and so tensors of it. */
+static enum container_result add_other_names(struct builder *b, const struct archive_of_torch *a,
+                                             const struct torch_view *views, size_t n,
+                                             const unsigned char *is_kept)
+{
+    enum container_result result = CONTAINER_OK;
+    for (size_t i = 0; i < n && result == CONTAINER_OK; i++) {
+        const struct torch_view *const v = &views[i];
+        const size_t name = b->names_size;
+        if (v->bits == 0 || (v->is_plain && is_kept[i])) continue;
+        result = add_name_of_view(b, a, v, v->logical);
+        if (result == CONTAINER_OK) result = add_name_of_bytes(b, a, v, name);
+    }
+    return result;
+}
+
+/* -- storages -- */
+
+static int compare_views(const void *a, const void *b)
+{
+    const struct torch_view *x = (const struct torch_view *)a, *y = (const struct torch_view *)b;
+    if (x->member != y->member) return x->member < y->member ? -1 : 1;
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    if (x->size != y->size) return x->size > y->size ? -1 : 1;
+    if (x->is_dense != y->is_dense) return x->is_dense ? -1 : 1;
+    if (x->is_plain != y->is_plain) return x->is_plain ? -1 : 1;
+    return x->order < y->order ? -1 : x->order > y->order;
+}
+
+/* Marks the views that do not lie within others; returns how many they are, or 0 if some overlap,
+ * have holes, or leave too much of the storage. All are of one dtype. */
+static size_t keep_views(const struct torch_view *views, size_t n, uint64_t size,
+                         unsigned char *is_kept)
+{
+    uint64_t end = 0, covered = 0;
+    size_t kept = 0;
+    memset(is_kept, 0, n);
+    for (size_t i = 0; i < n; i++) {
+        const struct torch_view *const v = &views[i];
+        if (v->size == 0 ? size != 0 || kept : v->offset + v->size <= end) continue;
+        if (v->offset < end || !v->is_dense) return 0;
+        end = v->offset + v->size;
+        covered += v->size;
+        is_kept[i] = 1;
+        kept++;
+    }
+    return COVERED(covered, size) ? kept : 0;
+}
+
+/* -- of a file in a snapshot -- */
+
+static int compare_listed(const void *a, const void *b)
+{
+    return strcmp(((const struct listed *)a)->tensor->name,
+                  ((const struct listed *)b)->tensor->name);
+}
+
+/* The listed tensor of that name; NULL: there is none. */
+static struct listed *find_listed_name(struct builder *b, const char *name)
+{
+    struct listed wanted;
+    lmc_tensor t;
+    t.name = name;
+    wanted.tensor = &t;
+    return (struct listed *)bsearch(&wanted, b->listed, b->file->n_tensors, sizeof *b->listed,
+                                    compare_listed);
+}
+
+/* The same, of the name that was just added, and is taken back. */
+static struct listed *take_listed(struct builder *b, size_t name)
+{
+    b->names_size = name;
+    return find_listed_name(b, b->c->strings + name);
+}
+
+/* Whether it is that view, `offset` bytes from the start of the storage; then where the storage is
+ * is known, too. */
+static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
+                     const uint64_t *shape, unsigned rank, uint64_t offset, uint64_t size)
+{
+    const lmc_tensor *const t = l ? l->tensor : NULL;
+    if (!t || t->size != size || strcmp(t->dtype, dtype) != 0 || t->rank != rank ||
+        (rank && memcmp(t->shape, shape, rank * sizeof *shape) != 0) || t->offset < offset ||
+        t->offset - offset < m->local || (m->offset && m->offset != t->offset - offset))
+        return 0;
+    m->offset = t->offset - offset;
+    return l->is_found = 1;
+}
+
+/* Which views of a storage are listed as they are. Where none is, the local header says where the
+ * storage lies: so what is far away is not read without need. first: of the object's order. */
+static enum container_result find_listed(struct builder *b, struct archive_of_torch *a,
+                                         const struct torch_view *views, size_t n,
+                                         const struct torch_view *first, unsigned char *is_kept)
+{
+    struct zip_member *const m = &a->zip.members[views->member];
+    const size_t name = b->names_size;
+    struct listed *whole;
+    enum container_result result;
+    for (size_t i = 0; i < n; i++) {
+        const struct torch_view *const v = &views[i];
+        struct listed *l;
+        if (!v->is_dense) continue;
+        result = add_name_of_view(b, a, v, v->shape);
+        if (result != CONTAINER_OK) return result;
+        l = take_listed(b, name);
+        is_kept[i] = (unsigned char)is_listed(m, l, v->dtype, numbers_of(a, v, v->shape), v->rank,
+                                              v->offset, v->size);
+        if (is_kept[i] && v->is_plain) l->is_plain = 1;
+    }
+    result = add_name(b, a->views.names + first->name, "", "@storage");
+    if (result != CONTAINER_OK) return result;
+    whole = take_listed(b, name);
+    if (whole && whole->tensor->rank == 1)
+        (void)is_listed(m, whole, whole->tensor->dtype, whole->tensor->shape, 1, 0, m->size);
+    result = zip_locate(&a->zip, b->view, m);
+    return result == CONTAINER_BAD ? container_bad(b->c, "%s", a->zip.error) : result;
+}
+
+/* The storage that these views are of, in the order of memory. */
+static enum container_result add_storage_of(struct builder *b, struct archive_of_torch *a,
+                                            struct torch_view *views, size_t n)
+{
+    const struct zip_member *const m = &a->zip.members[views->member];
+    const struct torch_view *first = views;
+    enum container_result result = CONTAINER_OK;
+    unsigned char *is_kept;
+    int is_typed = 1;
+    size_t kept;
+    for (size_t i = 0; i < n; i++) {
+        if (views[i].order < first->order) first = &views[i];
+        is_typed &= views[i].bits == views->bits && strcmp(views[i].dtype, views->dtype) == 0;
+    }
+    b->n_unknown += views->bits == 0;
+    if (views->bits == 0 && b->file) return CONTAINER_OK;
+    if (views->bits == 0) return add_record(b, m, a->views.names + first->name, "", "BYTES", 0);
+    is_kept = (unsigned char *)calloc(n, 1);
+    if (!is_kept) return CONTAINER_MEMORY;
+    if (b->file) result = find_listed(b, a, views, n, first, is_kept);
+    else {
+        kept = is_typed ? keep_views(views, n, m->size, is_kept) : 0;
+        if (kept == 0) {
+            memset(is_kept, 0, n);
+            result = add_record(b, m, a->views.names + first->name, "@storage",
+                                is_typed ? views->dtype : "BYTES", is_typed ? views->bits : 0);
+        } else b->n_hidden += n - kept;
+        for (size_t i = 0; i < n && result == CONTAINER_OK; i++)
+            if (is_kept[i]) result = add_torch_view(b, a, &views[i]);
+    }
+    if (result == CONTAINER_OK) result = add_other_names(b, a, views, n, is_kept);
+    free(is_kept);
+    return result;
+}
+
+/* The name of a record "data/K" without what stands in front of that; NULL: it is none. */
+static const char *record_name(const struct archive_of_torch *a, const struct zip_member *m)
+{
+    const char *name = m->name;
+    if (strncmp(name, a->prefix, a->prefix_size) != 0) return NULL;
+    name += a->prefix_size;
+    return strncmp(name, RECORDS, sizeof RECORDS - 1) == 0 && m->is_stored ? name : NULL;
+}
+
+/* The records that no view is of, or all. */
+static enum container_result add_records(struct builder *b, const struct archive_of_torch *a)
+{
+    enum container_result result = CONTAINER_OK;
+    size_t v = 0;
+    for (size_t i = 0; i < a->zip.n && result == CONTAINER_OK; i++) {
+        const struct zip_member *const m = &a->zip.members[i];
+        while (v < a->views.n && a->views.list[v].member < i) v++;
+        if ((v < a->views.n && a->views.list[v].member == i) || m->size == 0 || !record_name(a, m))
+            continue;
+        result = add_record(b, m, record_name(a, m), "", "BYTES", 0);
+    }
+    return result;
+}
+
+static enum container_result add_storages(struct builder *b, struct archive_of_torch *a)
+{
+    struct torch_view *const list = a->views.list;
+    enum container_result result = CONTAINER_OK;
+    if (a->views.n) qsort(list, a->views.n, sizeof *list, compare_views);
+    if (!b->file) result = add_records(b, a);
+    for (size_t start = 0, end; start < a->views.n && result == CONTAINER_OK; start = end) {
+        for (end = start + 1; end < a->views.n && list[end].member == list[start].member;) end++;
+        result = add_storage_of(b, a, list + start, end - start);
+    }
+    return result;
+}
+
+/* Where an archive tells of its tensors it is much like that of the step before, and longer than
+ * what tells of one more tensor: as tensors, too, these bytes can be predicted by a base. */
+#define DESCRIPTION_SIZE 2048u
+
+static enum container_result add_bytes(struct builder *b, const char *name, uint64_t offset,
+                                       uint64_t size)
+{
+    const size_t at = b->names_size;
+    enum container_result result;
+    if (size < DESCRIPTION_SIZE) return CONTAINER_OK;
+    result = add_name(b, name, "", "");
+    return result == CONTAINER_OK ? add_torch_tensor(b, at, "BYTES", &size, 1, offset, size)
+                                  : result;
+}
+
+static enum container_result add_descriptions(struct builder *b, const struct archive_of_torch *a,
+                                              uint64_t end)
+{
+    char full[sizeof a->prefix + sizeof PICKLE_NAME];
+    const struct zip_member *m;
+    enum container_result result = CONTAINER_OK;
+    snprintf(full, sizeof full, "%s%s", a->prefix, PICKLE_NAME);
+    m = zip_find(&a->zip, full);
+    if (m && m->is_stored) result = add_bytes(b, "@" PICKLE_NAME, m->offset, m->size);
+    return result == CONTAINER_OK
+               ? add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory)
+               : result;
+}
+
+/* -- archives -- */
+
+/* The one directory that all is in: what stands before data.pkl. */
+static int find_prefix(struct archive_of_torch *a)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < a->zip.n; i++) {
+        const char *name = a->zip.members[i].name, *slash = strchr(name, '/');
+        const size_t size = slash ? (size_t)(slash + 1 - name) : 0;
+        if (strcmp(name + size, PICKLE_NAME) != 0 || size >= sizeof a->prefix) continue;
+        memcpy(a->prefix, name, size);
+        a->prefix[size] = 0;
+        a->prefix_size = size;
+        found++;
+    }
+    return found == 1;
+}
+
+/* A member's data; NULL: it is compressed, too large, or cannot be read. To be freed. */
+static void *read_record(const struct builder *b, struct archive_of_torch *a, const char *name,
+                         size_t most, size_t *size)
+{
+    char full[sizeof a->prefix + 32];
+    struct zip_member *m;
+    void *data;
+    snprintf(full, sizeof full, "%s%s", a->prefix, name);
+    m = zip_find(&a->zip, full);
+    if (!m || !m->is_stored || m->size > most || zip_locate(&a->zip, b->view, m) != CONTAINER_OK)
+        return NULL;
+    *size = (size_t)m->size;
+    data = malloc(*size + 1);
+    if (data && b->view->read(b->view->user, m->offset, data, *size) != 0) {
+        free(data);
+        data = NULL;
+    }
+    return data;
+}
+
+static int is_little_endian(const struct builder *b, struct archive_of_torch *a)
+{
+    size_t size = 0;
+    void *order = read_record(b, a, "byteorder", 16, &size);
+    const int is_big = order && !(size == 6 && memcmp(order, "little", 6) == 0);
+    free(order);
+    return !is_big;
+}
+
+static void note(struct container *c, const char *what, const char *why)
+{
+    if (!c->note[0]) snprintf(c->note, sizeof c->note, "%s%s%.120s", what, *why ? ": " : "", why);
+}
+
+/* Reads the pickle for what it says of the records; if it says nothing that is understood, there
+ * are no views. */
+static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
+{
+    struct pickle p;
+    size_t size = 0;
+    void *data;
+    enum container_result result;
+    if (!is_little_endian(b, a)) {
+        note(b->c, "its numbers are big-endian: they are stored as bytes", "");
+        return CONTAINER_OK;
+    }
+    data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
+    if (!data) {
+        note(b->c,
+             "its data.pkl is compressed, or too large for the size of the file: its records are "
+             "bytes",
+             "");
+        return CONTAINER_OK;
+    }
+    result = pickle_read(&p, data, size, b->view->weight);
+    free(data);
+    if (result == CONTAINER_OK) {
+        result = torch_find_views(&a->views, &p, &a->zip, a->prefix, container_budget(b->view));
+        pickle_free(&p);
+    } else snprintf(a->views.error, sizeof a->views.error, "%s", p.error);
+    if (result != CONTAINER_BAD) return result;
+    note(b->c, "its data.pkl is not understood, so its records are bytes", a->views.error);
+    torch_free_views(&a->views);
+    return CONTAINER_OK;
+}
+
+static int is_bytes(const lmc_tensor *t) { return strcmp(t->dtype, "BYTES") == 0; }
+
+/* The name of an item that .metadata does not tell of: that of the first listed tensor in it,
+ * without what the archive calls it. */
+static enum container_result name_item(struct builder *b, const struct archive_of_torch *a)
+{
+    static const char suffix[] = "@storage";
+    const lmc_tensor *t = NULL;
+    size_t size, most = 0;
+    int is_found = 0;
+    for (; b->n_before && b->file->tensors[b->n_before - 1].offset >= a->zip.start; b->n_before--)
+        if (!is_bytes(&b->file->tensors[b->n_before - 1])) t = &b->file->tensors[b->n_before - 1];
+    if (!t) return CONTAINER_OK;
+    size = strlen(t->name);
+    if (size >= sizeof suffix - 1 && strcmp(t->name + size - (sizeof suffix - 1), suffix) == 0)
+        size -= sizeof suffix - 1;
+    for (size_t i = 0; i < a->views.n; i++) {
+        const char *const path = a->views.names + a->views.list[i].name;
+        const size_t length = strlen(path) + (*path != 0); /* with the dot before it */
+        if (length > size || length < most || strcmp(a->views.list[i].dtype, t->dtype) != 0 ||
+            (*path && (t->name[size - length] != '.' ||
+                       memcmp(t->name + size - length + 1, path, length - 1) != 0)))
+            continue;
+        most = length;
+        is_found = 1;
+    }
+    if (!is_found) return CONTAINER_OK; /* and so it is not found again */
+    free(b->item_name);
+    b->item = b->item_name = (char *)malloc(size - most + 1);
+    if (!b->item_name) return CONTAINER_MEMORY;
+    memcpy(b->item_name, t->name, size - most);
+    b->item_name[size - most] = 0;
+    return CONTAINER_OK;
+}
+
+/* The archive that ends there; OTHER: none does that torch.save() wrote. *start: where it begins.
+ */
+static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
+                                         uint64_t *start)
+{
+    struct archive_of_torch a;
+    enum container_result result;
+    memset(&a, 0, sizeof a);
+    result = zip_read(&a.zip, b->view, from, end);
+    for (size_t i = 0; i < a.zip.n && result == CONTAINER_OK && !b->file; i++)
+        result = zip_locate(&a.zip, b->view, &a.zip.members[i]);
+    if (result == CONTAINER_BAD || result == CONTAINER_OTHER)
+        (void)container_bad(b->c, "%s", a.zip.error);
+    if (result == CONTAINER_OK && !find_prefix(&a)) result = CONTAINER_OTHER;
+    *start = a.zip.start;
+    if (result == CONTAINER_OK) result = read_views(b, &a);
+    if (result == CONTAINER_OK && b->file && *b->item && !b->part) result = name_item(b, &a);
+    if (result == CONTAINER_OK) result = add_storages(b, &a);
+    if (result == CONTAINER_OK && !*b->item && !b->file) result = add_descriptions(b, &a, end);
+    torch_free_views(&a.views);
+    zip_free(&a.zip);
+    return result;
+}
+
+/* -- files -- */
+
+static int compare_strings(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* Now that nothing moves any more: names and shapes. */
+static void finish_pointers(struct container *c)
+{
+    for (size_t i = 0; i < c->n_tensors; i++) {
+        c->tensors[i].name = c->strings + (uintptr_t)c->tensors[i].name;
+        c->tensors[i].shape = c->shapes ? c->shapes + (uintptr_t)c->tensors[i].shape : NULL;
+    }
+    for (size_t i = 0; i < c->n_views; i++) {
+        c->views[i].name = c->strings + (uintptr_t)c->views[i].name;
+        c->views[i].shape = c->shapes ? c->shapes + (uintptr_t)c->views[i].shape : NULL;
+        c->views[i].strides = c->shapes ? c->views[i].shape + c->views[i].rank : NULL;
+    }
+}
+
+static enum container_result finish_builder(struct builder *b)
+{
+    struct container *const c = b->c;
+    const char **sorted = (const char **)malloc((c->n_tensors + 1) * sizeof *sorted);
+    int is_double = 0;
+    if (!sorted) return CONTAINER_MEMORY;
+    finish_pointers(c);
+    for (size_t i = 0; i < c->n_tensors; i++) sorted[i] = c->tensors[i].name;
+    qsort((void *)sorted, c->n_tensors, sizeof *sorted, compare_strings);
+    for (size_t i = 1; i < c->n_tensors; i++) is_double |= strcmp(sorted[i - 1], sorted[i]) == 0;
+    free((void *)sorted);
+    if (is_double) return container_bad(c, "two of its tensors have the same name");
+    if (b->n_unknown)
+        note(c, "some of its storages are quantised or of unknown types, and stored as bytes", "");
+    if (b->n_hidden && !c->note[0])
+        snprintf(c->note, sizeof c->note,
+                 "%llu of its tensors share the bytes of others, and are listed as views",
+                 (unsigned long long)b->n_hidden);
+    c->end = b->view->size;
+    return container_check_tensors(c, 0, b->view->size, 1);
+}
+
+/* An entry of a tensor takes some 50 bytes, and a network of tiny ones has more of them than it
+ * gains: below so many bytes of the file for each tensor, they are views of a file without tensors.
+ * It depends on the file alone, so it is the same base whoever looks at it. Items of .distcp files
+ * gain more, as their headers repeat one another; in small files it does not matter. */
+#define TINY_SIZE 3072u
+#define SMALL_FILE_SIZE 65536u
+
+static enum container_result fold_tensors(struct container *c, uint64_t size)
+{
+    size_t n_numbers = 0;
+    uint64_t *numbers;
+    if (c->n_tensors == 0 || c->n_views || size < SMALL_FILE_SIZE ||
+        size / c->n_tensors >= TINY_SIZE)
+        return CONTAINER_OK;
+    for (size_t i = 0; i < c->n_tensors; i++) n_numbers += 2 * (size_t)c->tensors[i].rank;
+    numbers = (uint64_t *)malloc((n_numbers + 1) * sizeof *numbers);
+    c->views = (struct container_view *)calloc(c->n_tensors, sizeof *c->views);
+    free(c->views ? NULL : numbers);
+    if (!c->views || !numbers) return CONTAINER_MEMORY;
+    for (size_t i = 0, at = 0; i < c->n_tensors; i++) {
+        const lmc_tensor *const t = &c->tensors[i];
+        const enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
+        struct container_view *const v = &c->views[c->n_views];
+        uint64_t *const shape = numbers + at;
+        uint64_t stride = 1;
+        if (strcmp(t->dtype, "BYTES") == 0) continue;
+        v->name = t->name;
+        v->dtype = t->dtype;
+        v->rank = t->rank;
+        v->bits = dtype == LMC_AUTO ? 128 : lmc_dtype_bits(dtype); /* C128 */
+        v->offset = t->offset;
+        v->shape = shape;
+        v->strides = shape + t->rank;
+        for (unsigned k = t->rank; k > 0; k--) {
+            shape[k - 1] = t->shape[k - 1];
+            shape[t->rank + k - 1] = stride;
+            stride *= shape[k - 1] ? shape[k - 1] : 1;
+        }
+        at += 2 * (size_t)t->rank;
+        c->n_views++;
+    }
+    free(c->shapes);
+    c->shapes = numbers;
+    c->n_tensors = 0;
+    if (!c->note[0])
+        note(c, "its tensors are so small that they are stored as the bytes of the file", "");
+    return CONTAINER_OK;
+}
+
+#define BEFORE "something stands before its archive"
+
+static void init_builder(struct builder *b, struct container *c, const struct view *v)
+{
+    memset(b, 0, sizeof *b);
+    b->c = c;
+    b->view = v;
+    b->item = "";
+    c->kind = CONTAINER_TORCH;
+}
+
+enum container_result container_parse_torch_save(struct container *c, const struct view *v)
+{
+    struct builder b;
+    uint64_t start = 0;
+    enum container_result result;
+    init_builder(&b, c, v);
+    result = add_archive(&b, 0, v->size, &start);
+    if (result != CONTAINER_OK) return result;
+    if (start != 0) return container_bad(c, BEFORE);
+    result = finish_builder(&b);
+    return result == CONTAINER_OK ? fold_tensors(c, v->size) : result;
+}
+
+/* The items that .metadata tells of. What is no archive is no tensor. */
+static enum container_result add_known_items(struct builder *b, const struct dcp *d,
+                                             const char *name)
+{
+    uint64_t end = 0, start;
+    for (size_t i = dcp_find(d, name); i < d->n; i++) {
+        struct dcp_item item;
+        enum container_result result;
+        dcp_get(d, i, &item);
+        if (strcmp(item.file, name) != 0) break;
+        if (item.offset < end || item.offset + item.size > b->view->size)
+            return container_bad(b->c, "its .metadata tells of items that overlap or are missing");
+        end = item.offset + item.size;
+        b->item = item.name;
+        b->part = &item;
+        result = add_archive(b, item.offset, end, &start);
+        b->part = NULL;
+        if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
+            note(b->c, "one of its items is no archive", b->c->error);
+            continue;
+        }
+        if (result != CONTAINER_OK) return result;
+        if (start != item.offset) return container_bad(b->c, "its .metadata is not of this file");
+    }
+    return CONTAINER_OK;
+}
+
+/* Without .metadata: archives from the last to the first, which have the numbers that they have
+ * from the end. What stands before them is bytes. */
+static enum container_result add_items_from_end(struct builder *b)
+{
+    uint64_t end = b->view->size;
+    char name[32];
+    note(b->c, "no .metadata beside it names its items: they have numbers, from the end", "");
+    for (unsigned n = 1; end > 0; n++) {
+        uint64_t start;
+        enum container_result result;
+        snprintf(name, sizeof name, "item-%u", n);
+        b->item = name;
+        result = add_archive(b, 0, end, &start);
+        if (result == CONTAINER_OTHER && n > 1) break;
+        if (result != CONTAINER_OK) return result;
+        end = start;
+    }
+    return CONTAINER_OK;
+}
+
+enum container_result container_parse_distcp(struct container *c, const struct view *v,
+                                             const struct dcp *d, const char *name)
+{
+    struct builder b;
+    enum container_result result;
+    const int is_known = d && dcp_find(d, name) < d->n;
+    init_builder(&b, c, v);
+    result = is_known ? add_known_items(&b, d, name) : add_items_from_end(&b);
+    return result == CONTAINER_OK ? finish_builder(&b) : result;
+}
+
+/* -- views of a file in a snapshot -- */
+
+static int compare_view_names(const void *a, const void *b)
+{
+    return strcmp((*(struct container_view *const *)a)->name,
+                  (*(struct container_view *const *)b)->name);
+}
+
+static int is_same_view(const struct container_view *a, const struct container_view *b)
+{
+    return a->offset == b->offset && strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank &&
+           a->flags == b->flags &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 16 * (size_t)a->rank) == 0);
+}
+
+/* Names that two of them have: {"a": {"b.c": x}, "a.b": {"c": y}}. */
+static enum container_result find_ambiguous(struct builder *b)
+{
+    struct container *const c = b->c;
+    struct container_view **sorted;
+    sorted = (struct container_view **)malloc((c->n_views + 1) * sizeof *sorted);
+    if (!sorted) return CONTAINER_MEMORY;
+    for (size_t i = 0; i < c->n_views; i++) {
+        const struct listed *const l = find_listed_name(b, c->views[i].name);
+        c->views[i].is_ambiguous = l && l->is_plain;
+        sorted[i] = &c->views[i];
+    }
+    qsort((void *)sorted, c->n_views, sizeof *sorted, compare_view_names);
+    for (size_t i = 1; i < c->n_views; i++)
+        if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0 &&
+            !is_same_view(sorted[i - 1], sorted[i]))
+            sorted[i - 1]->is_ambiguous = sorted[i]->is_ambiguous = 1;
+    free((void *)sorted);
+    return CONTAINER_OK;
+}
+
+static void begin_finding(struct builder *b)
+{
+    for (size_t i = 0; i < b->file->n_tensors; i++) {
+        b->listed[i].tensor = &b->file->tensors[i];
+        b->listed[i].is_found = b->listed[i].is_plain = 0;
+    }
+    qsort(b->listed, b->file->n_tensors, sizeof *b->listed, compare_listed);
+    b->n_before = b->file->n_tensors;
+    b->names_size = b->shapes_size = b->c->n_views = 0;
+}
+
+/* The archives of the file: one, unless it is of torch.distributed.checkpoint. */
+static enum container_result find_archives(struct builder *b, const struct dcp *d)
+{
+    const char *const slash = strrchr(b->file->path, '/');
+    const char *const name = slash ? slash + 1 : b->file->path;
+    uint64_t start = 0;
+    enum container_result result;
+    if (d && dcp_find(d, name) < d->n) return add_known_items(b, d, name);
+    if (!container_is_distcp(name)) {
+        result = add_archive(b, 0, b->view->size, &start);
+        if (result != CONTAINER_OK || start == 0) return result;
+        if (b->file->n_tensors == 0) return container_bad(b->c, BEFORE);
+        begin_finding(b); /* a .distcp file that lost its name */
+    }
+    return add_items_from_end(b);
+}
+
+enum container_result container_find_torch_views(struct container *c, const struct view *v,
+                                                 const lmc_file *f, const struct dcp *d)
+{
+    struct builder b;
+    enum container_result result = CONTAINER_MEMORY;
+    init_builder(&b, c, v);
+    b.file = f;
+    b.listed = (struct listed *)malloc((f->n_tensors + 1) * sizeof *b.listed);
+    if (b.listed) {
+        begin_finding(&b);
+        result = find_archives(&b, d);
+        for (size_t i = 0; i < f->n_tensors && result == CONTAINER_OK; i++)
+            if (!b.listed[i].is_found && !is_bytes(b.listed[i].tensor))
+                result = container_bad(c, "it does not tell of tensor '%.100s'%s%.100s",
+                                       b.listed[i].tensor->name, c->note[0] ? ": " : "", c->note);
+        finish_pointers(c);
+        if (result == CONTAINER_OK) result = find_ambiguous(&b);
+    }
+    free(b.listed);
+    free(b.item_name);
+    return result;
+}
+
+size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end)
+{
+    const char *bracket = strrchr(name, '[');
+    unsigned long long from, to;
+    char rest[2];
+    if (!bracket || sscanf(bracket, "[%19llu:%19llu]%1s", &from, &to, rest) != 2 ||
+        name[strlen(name) - 1] != ']' || from >= to)
+        return 0;
+    *begin = from;
+    *end = to;
+    return (size_t)(bracket - name);
+}

@@ -1,0 +1,473 @@
+/* SPDX-License-Identifier: MIT */
+#include "torch_views.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../lmc.h"
+#include "container.h"
+#include "container_check.h"
+#include "pickle.h"
+#include "zip.h"
+
+/* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
+ * it takes together is the caller's budget. */
+enum { MAX_DEPTH = 200, MAX_PATH_SIZE = 4096, MAX_WRAPPERS = 16, MAX_PROBES = 64 };
+
+/* A container of the object whose parts are being looked at. */
+struct frame {
+    uint32_t node, link;
+    unsigned number; /* of the link */
+    unsigned stage;
+    size_t path_size;
+};
+
+struct walk {
+    struct torch_views *views;
+    struct pickle *p;
+    const struct zip *z;
+    const char *prefix;
+    struct frame frames[MAX_DEPTH];
+    unsigned depth;
+    uint64_t budget;
+    /* A table of the views by name and arguments: their numbers from 1 on, 0 where none is. */
+    uint32_t *known;
+    size_t n_known_slots;
+    char path[MAX_PATH_SIZE + 1]; /* always closed by a zero byte */
+};
+
+static enum container_result views_bad(struct torch_views *views, const char *what)
+{
+    snprintf(views->error, sizeof views->error, "%s", what);
+    return CONTAINER_BAD;
+}
+
+/* -- dtypes -- */
+
+struct torch_dtype {
+    const char *global; /* of a storage of it, or the dtype itself */
+    const char *name;
+    unsigned bits;
+};
+
+/* Storages of other classes, quantised ones among them, are bytes. */
+static const struct torch_dtype torch_dtypes[] = {
+    {"torch.FloatStorage", "F32", 32},
+    {"torch.BFloat16Storage", "BF16", 16},
+    {"torch.HalfStorage", "F16", 16},
+    {"torch.LongStorage", "I64", 64},
+    {"torch.ByteStorage", "U8", 8},
+    {"torch.BoolStorage", "BOOL", 8},
+    {"torch.IntStorage", "I32", 32},
+    {"torch.DoubleStorage", "F64", 64},
+    {"torch.CharStorage", "I8", 8},
+    {"torch.ShortStorage", "I16", 16},
+    {"torch.ComplexFloatStorage", "C64", 64},
+    {"torch.ComplexDoubleStorage", "C128", 128},
+    {"torch.float8_e4m3fn", "F8_E4M3", 8},
+    {"torch.float8_e5m2", "F8_E5M2", 8},
+    {"torch.float8_e8m0fnu", "F8_E8M0", 8},
+    {"torch.float8_e4m3fnuz", "F8_E4M3FNUZ", 8},
+    {"torch.float8_e5m2fnuz", "F8_E5M2FNUZ", 8},
+    {"torch.uint16", "U16", 16},
+    {"torch.uint32", "U32", 32},
+    {"torch.uint64", "U64", 64},
+    {"torch.float32", "F32", 32},
+    {"torch.bfloat16", "BF16", 16},
+    {"torch.float16", "F16", 16},
+    {"torch.float64", "F64", 64},
+    {"torch.int64", "I64", 64},
+    {"torch.int32", "I32", 32},
+    {"torch.int16", "I16", 16},
+    {"torch.int8", "I8", 8},
+    {"torch.uint8", "U8", 8},
+    {"torch.bool", "BOOL", 8},
+    {"torch.complex64", "C64", 64},
+    {"torch.complex128", "C128", 128},
+};
+
+static const struct torch_dtype *find_dtype(const struct pickle *p, uint32_t node)
+{
+    for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++)
+        if (pickle_is_text(p, node, PICKLE_GLOBAL, torch_dtypes[i].global)) return &torch_dtypes[i];
+    return NULL;
+}
+
+/* -- views -- */
+
+/* A storage: ('storage', class, key, place, n). *dtype: NULL if only the tensor knows it, or
+ * nobody. */
+static enum container_result find_storage(struct walk *w, uint32_t node, struct torch_view *view,
+                                          const struct torch_dtype **dtype)
+{
+    const struct pickle *const p = w->p;
+    const struct pickle_node *const storage = pickle_get(p, node);
+    const uint32_t id = storage->arguments, key = pickle_item(p, id, 2);
+    const struct zip_member *member;
+    char name[512];
+    int n_name;
+    uint64_t n;
+    if (storage->type != PICKLE_PERSISTENT || pickle_get(p, key)->type != PICKLE_TEXT ||
+        !pickle_is_text(p, pickle_item(p, id, 0), PICKLE_TEXT, "storage") ||
+        !pickle_count(p, pickle_item(p, id, 4), &n))
+        return views_bad(w->views, "a storage is not described as known");
+    n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
+                      p->texts + pickle_get(p, key)->u.text.at);
+    member = n_name >= 0 && (size_t)n_name < sizeof name ? zip_find(w->z, name) : NULL;
+    if (!member || !member->is_stored)
+        return views_bad(w->views, "a storage is not in the archive, or is compressed");
+    view->member = (size_t)(member - w->z->members);
+    *dtype = find_dtype(p, pickle_item(p, id, 1));
+    view->size = member->size;
+    if (*dtype && (member->size % ((*dtype)->bits / 8) || n != member->size / ((*dtype)->bits / 8)))
+        return views_bad(w->views, "a storage has another size than it should have");
+    return CONTAINER_OK;
+}
+
+static enum container_result add_view(struct walk *w, const struct torch_view *view)
+{
+    struct torch_views *const v = w->views;
+    const size_t size = strlen(w->path) + 1;
+    struct torch_view *added;
+    enum container_result result;
+    if (v->names_size + size + (v->n + 1) * sizeof *v->list + v->shapes_size * sizeof *v->shapes >
+        w->budget)
+        return views_bad(v, "its names and shapes take too much for the size of the file");
+    result = container_grow(&v->list, v->n + 1, &v->room, sizeof *v->list);
+    if (result == CONTAINER_OK)
+        result = container_grow(&v->names, v->names_size + size, &v->names_room, 1);
+    if (result != CONTAINER_OK) return result;
+    added = &v->list[v->n];
+    *added = *view;
+    added->name = v->names_size;
+    added->order = v->n++;
+    memcpy(v->names + v->names_size, w->path, size);
+    v->names_size += size;
+    return CONTAINER_OK;
+}
+
+/* What they take together add_view() knows. */
+static enum container_result add_extent(struct torch_views *v, uint64_t extent)
+{
+    const enum container_result result =
+        container_grow(&v->shapes, v->shapes_size + 1, &v->shapes_room, sizeof *v->shapes);
+    if (result == CONTAINER_OK) v->shapes[v->shapes_size++] = extent;
+    return result;
+}
+
+/* A storage that stands by itself, or is of a class that is not known. */
+static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t arguments)
+{
+    const struct torch_dtype *dtype;
+    struct torch_view view;
+    enum container_result result;
+    memset(&view, 0, sizeof view);
+    result = find_storage(w, node, &view, &dtype);
+    if (result != CONTAINER_OK) return result;
+    view.arguments = arguments;
+    view.is_dense = view.is_plain = 1;
+    view.dtype = dtype ? dtype->name : "BYTES";
+    view.bits = dtype ? dtype->bits : 0;
+    view.logical = view.shape = w->views->shapes_size;
+    view.rank = 1;
+    result = add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size);
+    if (result == CONTAINER_OK) result = add_extent(w->views, 1); /* its stride */
+    return result == CONTAINER_OK ? add_view(w, &view) : result;
+}
+
+/* Brings the dimensions into the order of memory: the largest stride first; those of one element,
+ * whose strides mean nothing, before all. */
+static void sort_dimensions(uint64_t *shape, uint64_t *strides, int rank)
+{
+    for (int i = 0; i < rank; i++)
+        if (shape[i] == 1) strides[i] = UINT64_MAX;
+    for (int i = 1; i < rank; i++)
+        for (int k = i; k > 0 && strides[k - 1] < strides[k]; k--) {
+            const uint64_t stride = strides[k], extent = shape[k];
+            strides[k] = strides[k - 1];
+            shape[k] = shape[k - 1];
+            strides[k - 1] = stride;
+            shape[k - 1] = extent;
+        }
+}
+
+/* Whether the dimensions lie in memory as they are named: most do. */
+static int is_contiguous(const uint64_t *shape, const uint64_t *strides, int rank)
+{
+    uint64_t n = 1;
+    for (int i = rank; i-- > 0;) {
+        if (shape[i] != 1 && strides[i] != n) return 0;
+        n *= shape[i]; /* which was found not to overflow */
+    }
+    return 1;
+}
+
+/* Finds what bytes of its storage the view has; size: of the storage. Returns 0 if it has others.
+ */
+static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *strides, int rank,
+                        uint64_t size)
+{
+    uint64_t extent = 1, bytes;
+    if (!container_count_bytes(shape, (unsigned)rank, view->bits, &bytes) ||
+        view->offset > size / (view->bits / 8))
+        return 0;
+    view->offset *= view->bits / 8;
+    view->is_dense = 1;
+    view->is_plain = !view->flags;
+    view->size = bytes;
+    if (bytes && !is_contiguous(shape, strides, rank)) {
+        sort_dimensions(shape, strides, rank);
+        view->is_dense = is_contiguous(shape, strides, rank);
+        view->is_plain = 0;
+        for (int i = 0; i < rank; i++) {
+            if (shape[i] == 1) continue;
+            if (strides[i] > size || (strides[i] && shape[i] - 1 > size / strides[i])) return 0;
+            extent += (shape[i] - 1) * strides[i];
+            if (extent > size) return 0;
+        }
+        view->size = extent * (view->bits / 8);
+    }
+    return view->size <= size - view->offset;
+}
+
+static int is_true(const struct pickle *p, uint32_t node)
+{
+    return pickle_get(p, node)->type == PICKLE_BOOL && pickle_get(p, node)->u.value;
+}
+
+/* What PyTorch does lazily: it keeps the bytes, and a flag. */
+static unsigned find_flags(const struct pickle *p, uint32_t arguments)
+{
+    unsigned flags = 0;
+    for (unsigned i = 6; i < 8; i++) { /* of version 2, of version 3 */
+        const uint32_t metadata = pickle_item(p, arguments, i);
+        if (pickle_get(p, metadata)->type != PICKLE_DICT) continue;
+        if (is_true(p, pickle_member(p, metadata, "conj"))) flags |= VIEW_CONJUGATED;
+        if (is_true(p, pickle_member(p, metadata, "neg"))) flags |= VIEW_NEGATED;
+    }
+    return flags;
+}
+
+/* (storage, offset, shape, strides, requires_grad, hooks[, dtype]) */
+static enum container_result add_tensor(struct walk *w, uint32_t arguments)
+{
+    const struct pickle *const p = w->p;
+    uint64_t shape[LMC_MAX_RANK], strides[LMC_MAX_RANK], size;
+    const struct torch_dtype *dtype;
+    struct torch_view view;
+    enum container_result result;
+    const int rank = pickle_counts(p, pickle_item(p, arguments, 2), shape, LMC_MAX_RANK);
+    memset(&view, 0, sizeof view);
+    result = find_storage(w, pickle_item(p, arguments, 0), &view, &dtype);
+    if (result != CONTAINER_OK) return result;
+    if (!dtype) dtype = find_dtype(p, pickle_item(p, arguments, 6));
+    if (!dtype) return add_storage(w, pickle_item(p, arguments, 0), arguments);
+    size = view.size;
+    view.arguments = arguments;
+    view.dtype = dtype->name;
+    view.bits = dtype->bits;
+    view.flags = find_flags(p, arguments);
+    if (rank < 0 || pickle_counts(p, pickle_item(p, arguments, 3), strides, LMC_MAX_RANK) != rank ||
+        !pickle_count(p, pickle_item(p, arguments, 1), &view.offset))
+        return views_bad(w->views, "a tensor does not lie within its storage");
+    view.logical = w->views->shapes_size;
+    view.rank = (unsigned)rank;
+    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
+        result = add_extent(w->views, shape[i]);
+    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
+        result = add_extent(w->views, strides[i]);
+    if (!measure_view(&view, shape, strides, rank, size))
+        return views_bad(w->views, "a tensor does not lie within its storage");
+    view.shape = w->views->shapes_size;
+    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
+        result = add_extent(w->views, shape[i]);
+    return result == CONTAINER_OK ? add_view(w, &view) : result;
+}
+
+/* -- names that are there -- */
+
+static size_t hash_view(const char *name, uint32_t arguments)
+{
+    uint64_t h = arguments;
+    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001B3u;
+    return (size_t)(h ^ h >> 29);
+}
+
+/* The slot of the view of that name, or a free one for it; NULL: neither is near. Then a name is
+ * listed twice, rather than that one who makes all names fall together makes this slow. */
+static uint32_t *find_known(const struct walk *w, const char *name, uint32_t arguments)
+{
+    const struct torch_views *const v = w->views;
+    const size_t hash = hash_view(name, arguments);
+    for (size_t i = 0; i < MAX_PROBES; i++) {
+        uint32_t *const slot = &w->known[(hash + i) & (w->n_known_slots - 1)];
+        if (!*slot || (v->list[*slot - 1].arguments == arguments &&
+                       strcmp(v->names + v->list[*slot - 1].name, name) == 0))
+            return slot;
+    }
+    return NULL;
+}
+
+static enum container_result grow_known(struct walk *w)
+{
+    const size_t n = w->n_known_slots ? 2 * w->n_known_slots : 1024;
+    uint32_t *const table = (uint32_t *)calloc(n, sizeof *table);
+    if (!table) return CONTAINER_MEMORY;
+    free(w->known);
+    w->known = table;
+    w->n_known_slots = n;
+    for (size_t i = 0; i < w->views->n; i++) {
+        const struct torch_view *const view = &w->views->list[i];
+        uint32_t *const slot = find_known(w, w->views->names + view->name, view->arguments);
+        if (slot) *slot = (uint32_t)i + 1;
+    }
+    return CONTAINER_OK;
+}
+
+/* Adds the tensor, unless it stands under this name already. */
+static enum container_result add_tensor_once(struct walk *w, uint32_t arguments)
+{
+    const size_t n = w->views->n;
+    enum container_result result = CONTAINER_OK;
+    uint32_t *slot;
+    if (w->n_known_slots < 2 * (n + 1)) result = grow_known(w);
+    if (result != CONTAINER_OK) return result;
+    slot = find_known(w, w->path, arguments);
+    if (slot && *slot) return CONTAINER_OK;
+    result = add_tensor(w, arguments);
+    if (slot && w->views->n > n) *slot = (uint32_t)n + 1;
+    return result;
+}
+
+/* -- the walk -- */
+
+/* Appends the part of a path that a key is; number: of an item of a list. What is no text and no
+ * number has its place as its name. A part that does not fit is left out, with its dot, so a path
+ * never has more than MAX_PATH_SIZE bytes however deep it leads. */
+static void append_key(struct walk *w, uint32_t key, unsigned number, size_t path_size)
+{
+    const struct pickle_node *const n = pickle_get(w->p, key);
+    char digits[24];
+    const char *text = digits;
+    size_t size;
+    snprintf(digits, sizeof digits, "%u", number);
+    if (key && (n->type == PICKLE_TEXT || n->type == PICKLE_GLOBAL)) /* torch.float32 */
+        text = w->p->texts + n->u.text.at;
+    if (key && (n->type == PICKLE_INT || n->type == PICKLE_BOOL))
+        snprintf(digits, sizeof digits, "%lld", (long long)n->u.value);
+    size = strlen(text);
+    if (path_size + (path_size > 0) + size > MAX_PATH_SIZE) {
+        w->path[path_size] = 0;
+        return;
+    }
+    if (path_size) w->path[path_size++] = '.';
+    memcpy(w->path + path_size, text, size);
+    w->path[path_size + size] = 0;
+}
+
+/* What a tensor subclass or a parameter wraps; 0: it is none. */
+static uint32_t unwrap(const struct pickle *p, uint32_t node)
+{
+    static const char *const wrappers[] = {"torch._utils._rebuild_parameter",
+                                           "torch._utils._rebuild_parameter_with_state"};
+    const struct pickle_node *const n = pickle_get(p, node);
+    for (size_t i = 0; i < sizeof wrappers / sizeof *wrappers; i++)
+        if (pickle_is_text(p, n->function, PICKLE_GLOBAL, wrappers[i]))
+            return pickle_item(p, n->arguments, 0);
+    return 0;
+}
+
+/* The arguments with which the call makes a tensor; 0: it makes something else. */
+static uint32_t find_rebuild(const struct pickle *p, uint32_t node)
+{
+    static const char *const makers[] = {"torch._utils._rebuild_tensor_v2",
+                                         "torch._utils._rebuild_tensor_v3",
+                                         "torch._utils._rebuild_tensor"};
+    const struct pickle_node *const n = pickle_get(p, node);
+    uint32_t function = n->function, arguments = n->arguments;
+    if (pickle_is_text(p, function, PICKLE_GLOBAL, "torch._tensor._rebuild_from_type_v2")) {
+        function = pickle_item(p, n->arguments, 0);
+        arguments = pickle_item(p, n->arguments, 2);
+    }
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; i++)
+        if (pickle_is_text(p, function, PICKLE_GLOBAL, makers[i])) return arguments;
+    return 0;
+}
+
+/* Looks at an object once, however often it occurs: its path is the first that leads to it. A
+ * tensor has each name under which it stands in what is looked at. */
+static enum container_result visit(struct walk *w, uint32_t node)
+{
+    struct pickle_node *n;
+    uint32_t arguments, inner;
+    for (unsigned i = 0;; i++) {
+        n = &w->p->nodes[node];
+        if (n->type != PICKLE_CALL) break;
+        arguments = find_rebuild(w->p, node);
+        if (arguments) return add_tensor_once(w, arguments);
+        inner = i < MAX_WRAPPERS ? unwrap(w->p, node) : 0;
+        if (!inner) break;
+        node = inner;
+    }
+    n = &w->p->nodes[node];
+    if (n->mark || n->type == PICKLE_OTHER) return CONTAINER_OK;
+    n->mark = 1;
+    if (n->type == PICKLE_PERSISTENT) return add_storage(w, node, 0);
+    if (n->type != PICKLE_CALL && !n->first) return CONTAINER_OK;
+    if (w->depth == MAX_DEPTH) return views_bad(w->views, "its objects are nested too deep");
+    memset(&w->frames[w->depth], 0, sizeof *w->frames);
+    w->frames[w->depth].node = node;
+    w->frames[w->depth].link = n->first;
+    w->frames[w->depth++].path_size = strlen(w->path);
+    return CONTAINER_OK;
+}
+
+/* The next part of the object on top: its items, then its state, then what it was made from. */
+static enum container_result step(struct walk *w)
+{
+    struct frame *const f = &w->frames[w->depth - 1];
+    const struct pickle_node *const n = pickle_get(w->p, f->node);
+    w->path[f->path_size] = 0;
+    if (f->link) {
+        const struct pickle_link link = w->p->links[f->link];
+        const unsigned type = pickle_get(w->p, link.value)->type;
+        f->link = link.next;
+        f->number++;
+        if (type < PICKLE_TUPLE || type == PICKLE_GLOBAL) return CONTAINER_OK;
+        append_key(w, link.key, f->number - 1, f->path_size);
+        return visit(w, link.value);
+    }
+    if (n->type == PICKLE_CALL && f->stage++ < 2)
+        return visit(w, f->stage == 1 ? n->state : n->arguments);
+    w->depth--;
+    return CONTAINER_OK;
+}
+
+enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
+                                       const struct zip *z, const char *prefix, uint64_t budget)
+{
+    struct walk *const w = (struct walk *)calloc(1, sizeof *w);
+    enum container_result result;
+    memset(views, 0, sizeof *views);
+    if (!w) return CONTAINER_MEMORY;
+    w->views = views;
+    w->p = p;
+    w->z = z;
+    w->prefix = prefix;
+    w->budget = budget;
+    result = visit(w, p->root);
+    while (result == CONTAINER_OK && w->depth) result = step(w);
+    free(w->known);
+    free(w);
+    return result;
+}
+
+void torch_free_views(struct torch_views *views)
+{
+    free(views->list);
+    free(views->names);
+    free(views->shapes);
+    memset(views, 0, sizeof *views);
+}

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT */
+#include "zip.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "container.h"
+#include "container_check.h"
+#include "view.h"
+
+/* Sizes of records without what follows them. */
+enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOCAL_SIZE = 30 };
+
+/* An archive, from its end:
+ *
+ *     | members | central directory | ZIP64 end record | locator | end record |
+ *     ^ start                       ^ start + offset + size of the directory  ^ end
+ *
+ * The last three are of fixed size, as there is no comment, so all of them are found from the end
+ * alone. That gives the start, too, and where an archive lies behind something else. */
+
+static uint64_t take_le(const unsigned char *p, unsigned size)
+{
+    uint64_t x = 0;
+    for (unsigned i = 0; i < size; i++) x |= (uint64_t)p[i] << 8 * i;
+    return x;
+}
+
+static enum container_result zip_bad(struct zip *z, const char *what)
+{
+    snprintf(z->error, sizeof z->error, "%s", what);
+    return CONTAINER_BAD;
+}
+
+static int read_view(const struct view *v, uint64_t offset, void *dst, size_t size)
+{
+    return size > v->size || offset > v->size - size || v->read(v->user, offset, dst, size) != 0;
+}
+
+/* What the end records say. */
+struct zip_end {
+    uint64_t n, size, offset; /* of the central directory */
+    uint64_t at;              /* where the end records begin: the end of the directory */
+};
+
+static enum container_result read_zip64_end(struct zip *z, const struct view *v,
+                                            const unsigned char *locator, struct zip_end *e,
+                                            uint64_t end)
+{
+    unsigned char record[END64_SIZE];
+    if (end < END_SIZE + LOCATOR_SIZE + END64_SIZE) return zip_bad(z, "its ZIP64 end is cut off");
+    e->at = end - END_SIZE - LOCATOR_SIZE - END64_SIZE;
+    if (read_view(v, e->at, record, sizeof record)) return zip_bad(z, "it cannot be read");
+    if (memcmp(record, "PK\6\6", 4) != 0 || take_le(record + 4, 8) != END64_SIZE - 12 ||
+        take_le(record + 16, 8) != 0 || take_le(record + 24, 8) != take_le(record + 32, 8))
+        return zip_bad(z, "its ZIP64 end record is not understood");
+    e->n = take_le(record + 32, 8);
+    e->size = take_le(record + 40, 8);
+    e->offset = take_le(record + 48, 8);
+    if (e->size > e->at || e->offset > e->at - e->size ||
+        take_le(locator + 8, 8) != e->offset + e->size)
+        return zip_bad(z, "its ZIP64 locator points elsewhere");
+    return CONTAINER_OK;
+}
+
+static enum container_result zip_other(struct zip *z)
+{
+    (void)zip_bad(z,
+                  "it has no directory at its end, so it was cut short, or something follows it");
+    return CONTAINER_OTHER;
+}
+
+/* The end records, and with them the start of the archive. */
+static enum container_result read_end(struct zip *z, const struct view *v, uint64_t from,
+                                      uint64_t end, struct zip_end *e)
+{
+    unsigned char bytes[LOCATOR_SIZE + END_SIZE];
+    const unsigned char *const record = bytes + LOCATOR_SIZE;
+    enum container_result result;
+    if (end < sizeof bytes) return zip_other(z);
+    if (read_view(v, end - sizeof bytes, bytes, sizeof bytes))
+        return zip_bad(z, "it cannot be read");
+    if (memcmp(record, "PK\5\6", 4) != 0 || take_le(record + 20, 2) != 0) return zip_other(z);
+    if (memcmp(bytes, "PK\6\7", 4) == 0) {
+        result = read_zip64_end(z, v, bytes, e, end);
+        if (result != CONTAINER_OK) return result;
+    } else {
+        if (take_le(record + 4, 4) != 0 || take_le(record + 8, 2) != take_le(record + 10, 2))
+            return zip_bad(z, "it is spread over several disks");
+        e->n = take_le(record + 10, 2);
+        e->size = take_le(record + 12, 4);
+        e->offset = take_le(record + 16, 4);
+        e->at = end - END_SIZE;
+    }
+    if (e->size > e->at || e->offset > e->at - e->size || e->at - e->size - e->offset < from)
+        return zip_bad(z, "its central directory lies outside of it");
+    if (e->size > CONTAINER_MAX_HEADER || e->n > e->size / CENTRAL_SIZE)
+        return zip_bad(z, "its central directory has an impossible size");
+    if (e->size > container_budget(v))
+        return zip_bad(z, "its central directory is too large for the size of the file");
+    z->directory = e->at - e->size;
+    z->start = z->directory - e->offset;
+    return CONTAINER_OK;
+}
+
+/* The fields that stand in the ZIP64 extra field, in its order, where they are all ones outside. */
+static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *fields[3])
+{
+    while (size >= 4) {
+        const size_t length = (size_t)take_le(extra + 2, 2);
+        if (length > size - 4) return 0;
+        if (take_le(extra, 2) == 1) {
+            size_t at = 4;
+            for (unsigned i = 0; i < 3; i++)
+                if (*fields[i] == 0xFFFFFFFFu) {
+                    if (at + 8 > length + 4) return 0;
+                    *fields[i] = take_le(extra + at, 8);
+                    at += 8;
+                }
+            return 1;
+        }
+        extra += 4 + length;
+        size -= 4 + length;
+    }
+    return 1;
+}
+
+enum container_result zip_locate(struct zip *z, const struct view *v, struct zip_member *m)
+{
+    unsigned char header[LOCAL_SIZE + 256], *long_header = NULL, *bytes = header;
+    const size_t name_size = strlen(m->name), size = LOCAL_SIZE + name_size;
+    const uint64_t limit = z->directory; /* which the members end before */
+    enum container_result result = CONTAINER_OK;
+    if (m->offset) return CONTAINER_OK;
+    if (size > limit - m->local) return zip_bad(z, "a member lies outside of the archive");
+    if (size > sizeof header) bytes = long_header = (unsigned char *)malloc(size);
+    if (!bytes) return CONTAINER_MEMORY;
+    if (read_view(v, m->local, bytes, size)) result = zip_bad(z, "it cannot be read");
+    else if (memcmp(bytes, "PK\3\4", 4) != 0 || take_le(bytes + 26, 2) != name_size ||
+             memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0)
+        result = zip_bad(z, "a local header is not what the central directory says");
+    if (result == CONTAINER_OK) {
+        m->offset = m->local + size + take_le(bytes + 28, 2);
+        if (m->offset > limit || m->size > limit - m->offset)
+            result = zip_bad(z, "a member lies outside of the archive");
+    }
+    free(long_header);
+    return result;
+}
+
+/* One entry of the central directory; *name: where its name goes. */
+static enum container_result read_entry(struct zip *z, const unsigned char **at,
+                                        const unsigned char *end, char **name)
+{
+    struct zip_member *const m = &z->members[z->n];
+    const unsigned char *const p = *at;
+    uint64_t packed, size, local, *fields[3];
+    size_t name_size, extra_size;
+    if (end - p < CENTRAL_SIZE || memcmp(p, "PK\1\2", 4) != 0)
+        return zip_bad(z, "its central directory is broken");
+    name_size = (size_t)take_le(p + 28, 2);
+    extra_size = (size_t)take_le(p + 30, 2);
+    if ((size_t)(end - p) - CENTRAL_SIZE < name_size + extra_size + (size_t)take_le(p + 32, 2))
+        return zip_bad(z, "its central directory is broken");
+    *at = p + CENTRAL_SIZE + name_size + extra_size + (size_t)take_le(p + 32, 2);
+    packed = take_le(p + 20, 4);
+    size = take_le(p + 24, 4);
+    local = take_le(p + 42, 4);
+    fields[0] = &size;
+    fields[1] = &packed;
+    fields[2] = &local;
+    if (!read_zip64_extra(p + CENTRAL_SIZE + name_size, extra_size, fields))
+        return zip_bad(z, "its central directory is broken");
+    if (memchr(p + CENTRAL_SIZE, 0, name_size))
+        return zip_bad(z, "a member has a zero byte in its name");
+    memcpy(*name, p + CENTRAL_SIZE, name_size);
+    (*name)[name_size] = 0;
+    m->name = *name;
+    *name += name_size + 1;
+    m->size = packed;
+    m->is_stored = take_le(p + 10, 2) == 0 && (take_le(p + 8, 2) & 1) == 0 && packed == size;
+    z->n++;
+    if (local > z->directory - z->start) return zip_bad(z, "a member lies outside of the archive");
+    m->local = z->start + local;
+    m->offset = 0;
+    return CONTAINER_OK;
+}
+
+static int compare_members(const void *a, const void *b)
+{
+    return strcmp(((const struct zip_member *)a)->name, ((const struct zip_member *)b)->name);
+}
+
+/* bytes: the central directory, which ends where the members must have ended, too. */
+static enum container_result read_directory(struct zip *z, const struct zip_end *e,
+                                            const unsigned char *bytes)
+{
+    const unsigned char *at = bytes, *const end = bytes + (size_t)e->size;
+    char *name;
+    z->members = (struct zip_member *)malloc(((size_t)e->n + 1) * sizeof *z->members);
+    /* each name takes the place of an entry that is longer by more than its zero byte */
+    name = z->names = (char *)malloc((size_t)e->size + 1);
+    if (!z->members || !z->names) return CONTAINER_MEMORY;
+    for (uint64_t i = 0; i < e->n; i++) {
+        enum container_result result = read_entry(z, &at, end, &name);
+        if (result != CONTAINER_OK) return result;
+    }
+    if (at != end) return zip_bad(z, "its central directory has a wrong size");
+    qsort(z->members, z->n, sizeof *z->members, compare_members);
+    for (size_t i = 1; i < z->n; i++)
+        if (strcmp(z->members[i - 1].name, z->members[i].name) == 0)
+            return zip_bad(z, "two members have the same name");
+    return CONTAINER_OK;
+}
+
+enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end)
+{
+    struct zip_end e;
+    unsigned char *bytes;
+    enum container_result result;
+    memset(z, 0, sizeof *z);
+    memset(&e, 0, sizeof e);
+    result = read_end(z, v, from, end, &e);
+    if (result != CONTAINER_OK) return result;
+    bytes = (unsigned char *)malloc((size_t)e.size + 1);
+    if (!bytes) return CONTAINER_MEMORY;
+    result = read_view(v, e.at - e.size, bytes, (size_t)e.size) ? zip_bad(z, "it cannot be read")
+                                                                : read_directory(z, &e, bytes);
+    free(bytes);
+    if (result != CONTAINER_OK) zip_free(z);
+    return result;
+}
+
+struct zip_member *zip_find(const struct zip *z, const char *name)
+{
+    struct zip_member wanted;
+    wanted.name = name;
+    return z->n ? (struct zip_member *)bsearch(&wanted, z->members, z->n, sizeof *z->members,
+                                               compare_members)
+                : NULL;
+}
+
+void zip_free(struct zip *z)
+{
+    free(z->members);
+    free(z->names);
+    z->members = NULL;
+    z->names = NULL;
+    z->n = 0;
+}

@@ -1,0 +1,202 @@
+"""A training state in one LMC file: what torch.save() writes of it, with its tensors known by name.
+
+torch.save() runs twice: the first time to learn where it puts each tensor, the second time to code what it writes. So
+nothing is held in memory beside the state, `lmc -d` gives the very file of torch.save(), and torch.load() decides, as
+ever, what may be in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import operator
+import os
+from bisect import bisect_right
+from collections.abc import Mapping
+from typing import IO, TYPE_CHECKING, Any, cast
+
+import torch
+
+from . import _arrays, _lmc
+from ._errors import NotFoundError
+from ._reader import open as open_reader
+from ._writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ._reader import Reader
+    from ._types import Level, Progress
+
+LARGE = 1 << 14  #: bytes of a write that may be a tensor's; what lies around tensors comes in smaller ones
+
+
+class _Layout(io.RawIOBase):
+    """Where torch.save() puts what: the first bytes, all that is small and the pickle are kept, of the rest the place."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.pieces: list[tuple[int, bytearray]] = []  # from its first byte on, in order
+        self._last = b""  # the end of what came before: the name of what follows
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with memoryview(data).cast("B") as view:
+            if len(view) < LARGE or b"/data.pkl" in self._last:
+                if not self.pieces or self.pieces[-1][0] + len(self.pieces[-1][1]) != self.size:
+                    self.pieces.append((self.size, bytearray()))
+                self.pieces[-1][1].extend(view)
+            self._last = self._last[-128:] + bytes(view[-128:])
+            self.size += len(view)
+            return len(view)
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Zeros for what was not kept."""
+        result = bytearray(size)
+        for i in range(max(0, bisect_right(self.pieces, offset, key=operator.itemgetter(0)) - 1), len(self.pieces)):
+            start, piece = self.pieces[i]
+            if start >= offset + size:
+                break
+            first, last = max(start, offset), min(start + len(piece), offset + size)
+            if first < last:
+                result[first - offset : last - offset] = piece[first - start : last - start]
+        return bytes(result)
+
+
+class _Sink(io.RawIOBase):
+    """Hands on what torch.save() writes. torch hides what write() raises, so it is kept."""
+
+    def __init__(self, write: Callable[[Any], Any]):
+        self._write = write
+        self.error: BaseException | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with memoryview(data).cast("B") as view:
+            if self.error is None:
+                try:
+                    self._write(view)
+                except BaseException as error:
+                    self.error = error
+            if self.error is not None:
+                raise OSError("nothing more is taken")
+            return len(view)
+
+
+class _Stored(io.RawIOBase):
+    """A file of a snapshot, for torch.load()."""
+
+    def __init__(self, reader: Reader, path: str, size: int):
+        self._reader, self._path, self._size, self._at = reader, path, size, 0
+        self.error: BaseException | None = None
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._at = max(0, (0, self._at, self._size)[whence] + offset)
+        return self._at
+
+    def readinto(self, buffer: Any) -> int:
+        with memoryview(buffer).cast("B") as view:
+            n = min(len(view), max(0, self._size - self._at))
+            try:
+                if n:
+                    self._reader.read(self._path, self._at, n, out=view[:n])
+            except BaseException as error:
+                self.error = error
+                raise
+            self._at += n
+            return n
+
+
+def _named(obj: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    """Tensors of nested dicts, lists and tuples, named by the keys that lead to them."""
+    if isinstance(obj, torch.Tensor):
+        yield prefix, obj
+    elif isinstance(obj, Mapping):
+        for key, value in obj.items():
+            yield from _named(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(obj, (list, tuple)):
+        for i, value in enumerate(obj):
+            yield from _named(value, f"{prefix}.{i}" if prefix else str(i))
+
+
+def save_checkpoint(
+    obj: Any,
+    path: str | os.PathLike[str],
+    *,
+    base: Any = None,
+    level: Level = 0,
+    threads: int | None = None,
+    quantize: Any = None,
+    progress: Progress | None = None,
+) -> None:
+    """Saves whatever torch.save() takes: a state of model, optimizer, scheduler, counters, in any nesting.
+
+    base: the path of an earlier checkpoint, of which this becomes a delta. quantize: rules of which tensors may lose how
+    much (docs/quantisation.md), such as "*.exp_avg*=auto:0.01"; of tensors in dicts, lists and tuples on the CPU. The file
+    appears at `path` when it is whole. The state must not change meanwhile.
+    """
+    layout = _Layout()
+    torch.save(obj, cast("IO[bytes]", layout))
+    rows = _lmc.find_tensors(layout.read_at, layout.size, "")
+    buffers = {}
+    if quantize is not None:
+        found = {name: t for name, t in _named(obj) if t.device.type == "cpu" and t.is_contiguous()}
+        for name, _, shape, _, size in rows:
+            if name in found and tuple(found[name].shape) == shape:
+                x = _arrays.describe(found[name].detach())
+                if x.nbytes == size:
+                    buffers[name] = x.buffer
+
+    def write(write: Callable[[Any], None]) -> None:
+        sink = _Sink(write)
+        try:
+            torch.save(obj, cast("IO[bytes]", sink))
+        except Exception:
+            if sink.error is not None:
+                raise sink.error from None
+            raise
+
+    with contextlib.ExitStack() as stack:
+        if isinstance(base, (str, os.PathLike)):  # a delta itself, perhaps
+            base = stack.enter_context(open_reader(base, base="auto", threads=threads))
+        writer = Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress)
+        stack.enter_context(writer)._add_known("", layout.size, rows, buffers, write, layout.pieces)
+
+
+def load_checkpoint(
+    path: Any,
+    *,
+    base: Any = "auto",
+    map_location: Any = None,
+    weights_only: bool = True,
+    threads: int | None = None,
+    storage_options: dict[str, Any] | None = None,
+) -> Any:
+    """What save_checkpoint() has saved, or any file of torch.save() that lmc has compressed alone.
+
+    base: of a delta; "auto" looks for it beside the file. map_location, weights_only: as of torch.load().
+    """
+    with open_reader(path, base=base, threads=threads, storage_options=storage_options) as reader:
+        files = [file for file in reader.files if not file.is_directory]
+        if len(files) != 1:
+            raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
+        stored = _Stored(reader, files[0].path, files[0].size)
+        try:
+            return torch.load(cast("IO[bytes]", stored), map_location=map_location, weights_only=weights_only)
+        except Exception:
+            if stored.error is not None:
+                raise stored.error from None
+            raise

@@ -1,0 +1,62 @@
+/* found.c - tensors in files of others that are to be compressed
+ * SPDX-License-Identifier: MIT
+ */
+#include "common.h"
+
+#include "formats/container.h"
+#include "formats/view.h"
+
+static int read_found(void *user, uint64_t offset, void *dst, size_t size)
+{
+    return source_read_at(user, offset, dst, size) != LMC_OK;
+}
+
+/* name, dtype, shape, offset, size of each */
+static PyObject *make_rows(const struct container *c)
+{
+    PyObject *const list = PyList_New(0);
+    for (size_t i = 0; list && i < c->n_tensors; i++) {
+        const lmc_tensor *const t = &c->tensors[i];
+        PyObject *const row =
+            Py_BuildValue("NsNKK", make_text(t->name), t->dtype, make_shape(t->shape, t->rank),
+                          (unsigned long long)t->offset, (unsigned long long)t->size);
+        const int failed = !row || PyList_Append(list, row) < 0;
+        Py_XDECREF(row);
+        if (failed) {
+            Py_DECREF(list);
+            return NULL;
+        }
+    }
+    return list;
+}
+
+/* (source, size, name) -> rows: the tensors of a file of torch.save() that has this name, without
+ * its directory; none, if it is something else. source: as of a Reader, of so many bytes. */
+PyObject *find_tensors(PyObject *module, PyObject *args)
+{
+    module_state *const state = (module_state *)PyModule_GetState(module);
+    PyObject *object, *done, *rows = NULL;
+    enum container_result result;
+    unsigned long long size;
+    struct container c;
+    const char *name;
+    file_source source;
+    struct view v;
+    call read;
+    if (!PyArg_ParseTuple(args, "OKs:find_tensors", &object, &size, &name)) return NULL;
+    memset(&c, 0, sizeof c);
+    source_init(&source);
+    if (source_open(&source, object, size) < 0) return NULL;
+    v.size = v.weight = size;
+    v.read = read_found;
+    v.user = &source;
+    source.call = &read;
+    call_begin(&read, NULL);
+    result = container_parse_view(&c, &v, name, NULL);
+    done = call_end(&read, state, result == CONTAINER_MEMORY ? LMC_ERR_MEMORY : LMC_OK, NULL, NULL);
+    if (done) rows = make_rows(&c);
+    Py_XDECREF(done);
+    container_free(&c);
+    source_free(&source);
+    return rows;
+}

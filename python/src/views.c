@@ -1,0 +1,284 @@
+/* views.c - tensors of torch.save() in a snapshot, as PyTorch has them
+ * SPDX-License-Identifier: MIT
+ *
+ * The index of an LMC file has their bytes in the order of memory, and each of them once. What is
+ * transposed, tied to another or a part of one stands in the file's pickle, which formats/ reads.
+ */
+#include "reader.h"
+
+#include "formats/container_check.h"
+#include "formats/gather.h"
+#include "formats/view.h"
+
+/* -- what the files say -- */
+
+/* What torch.save() writes ends with the directory of an archive, and so no tensor ends with it,
+ * unless its directory is listed as one. Of files without tensors only names can tell. A .distcp
+ * file is a row of such archives. */
+static int may_be_archive(const lmc_file *f)
+{
+    static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
+    const size_t length = strlen(f->path);
+    size_t i;
+    if (f->size < 64) return 0;
+    for (i = 0; i < f->n_tensors; i++) {
+        const lmc_tensor *const t = &f->tensors[i];
+        if (t->size && t->offset + t->size == f->size && strcmp(t->name, "@directory") != 0)
+            return 0;
+    }
+    for (i = 0; i < 4 && f->n_tensors == 0 && length; i++) {
+        const size_t n = strlen(endings[i]);
+        if (length >= n && strcmp(f->path + length - n, endings[i]) == 0) return 1;
+    }
+    return f->n_tensors || length == 0;
+}
+
+/* -> numbers of the files that may be archives of torch.save() */
+PyObject *reader_archives(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    lmc_reader *const reader = begin_use(r);
+    PyObject *const list = reader ? PyList_New(0) : NULL;
+    const lmc_file *file;
+    size_t i;
+    (void)unused;
+    if (!reader) return NULL;
+    for (i = 0; list && (file = lmc_reader_get_file(reader, i)) != NULL; i++) {
+        PyObject *const number = may_be_archive(file) ? PyLong_FromSize_t(i) : NULL;
+        const int failed = number ? PyList_Append(list, number) : PyErr_Occurred() != NULL;
+        Py_XDECREF(number);
+        if (failed) {
+            Py_DECREF(list);
+            return end_use(r, NULL);
+        }
+    }
+    return end_use(r, list);
+}
+
+/* A file of the snapshot, as formats/ reads it. */
+typedef struct inside {
+    reader_object *reader;
+    lmc_base content;
+    const lmc_file *file;
+    size_t number;
+    enum lmc_status status; /* of what could not be read */
+} inside;
+
+static int read_inside(void *user, uint64_t offset, void *dst, size_t size)
+{
+    inside *const in = (inside *)user;
+    in->reader->n_read_inside += size;
+    in->status = in->content.read(in->content.user, in->number, offset, dst, size);
+    return in->status != LMC_OK;
+}
+
+/* The .metadata beside a file; NULL: there is none, or it is not understood. What all files of a
+ * checkpoint ask for is kept. */
+static const struct dcp *find_metadata(inside *in, uint64_t weight)
+{
+    reader_object *const r = in->reader;
+    const char *const slash = strrchr(in->file->path, '/');
+    const size_t size = slash ? (size_t)(slash + 1 - in->file->path) : 0;
+    char *const path = (char *)malloc(size + sizeof ".metadata");
+    inside metadata = *in;
+    int is_there;
+    if (!path) return NULL;
+    memcpy(path, in->file->path, size);
+    memcpy(path + size, ".metadata", sizeof ".metadata");
+    is_there = lmc_reader_find_file(r->reader, path, &metadata.number) == LMC_OK;
+    free(path);
+    if (!is_there) return NULL;
+    if (r->metadata != metadata.number + 1) {
+        const lmc_file *const f = lmc_reader_get_file(r->reader, metadata.number);
+        void *data = NULL;
+        free_views(r);
+        if (f->size <= pickle_max_size(weight)) data = malloc((size_t)f->size + 1);
+        if (!data) return NULL;
+        if (read_inside(&metadata, 0, data, (size_t)f->size) == 0) {
+            r->metadata = metadata.number + 1;
+            r->has_dcp = dcp_read(&r->dcp, data, (size_t)f->size, weight) == CONTAINER_OK;
+        }
+        free(data);
+        in->status = metadata.status;
+    }
+    return r->has_dcp ? &r->dcp : NULL;
+}
+
+void free_views(reader_object *r)
+{
+    if (r->has_dcp) dcp_free(&r->dcp);
+    r->has_dcp = 0;
+    r->metadata = 0;
+}
+
+/* Without the GIL. OTHER: it is no file of torch.save(). */
+static enum container_result find_views(inside *in, struct container *c)
+{
+    reader_object *const r = in->reader;
+    const struct dcp *d = NULL;
+    lmc_snapshot_info info;
+    struct view v;
+    unsigned char head[4];
+    enum container_result result;
+    memset(c, 0, sizeof *c);
+    in->status = lmc_reader_get_info(r->reader, &info);
+    if (in->status != LMC_OK || in->file->size < sizeof head ||
+        container_kind_of_name(in->file->path) != CONTAINER_NONE ||
+        read_inside(in, 0, head, sizeof head) != 0 ||
+        !container_wants_view(head, sizeof head, in->file->path))
+        return CONTAINER_OTHER;
+    v.size = in->file->size;
+    v.weight = info.has_base ? v.size : r->source.size; /* a delta is small, and its base is not */
+    v.read = read_inside;
+    v.user = in;
+    if (container_is_distcp(in->file->path)) d = find_metadata(in, v.weight);
+    if (in->status != LMC_OK) return CONTAINER_OTHER;
+    result = container_find_views(c, &v, in->file, d);
+    if (result == CONTAINER_OK) r->n_found_inside += container_weigh_views(c);
+    if (result == CONTAINER_MEMORY) in->status = LMC_ERR_MEMORY;
+    if (result != CONTAINER_OK || info.has_base ||
+        !container_has_said_all(r->n_read_inside, r->n_found_inside, r->source.size))
+        return result;
+    container_free(c);
+    return container_bad(c, "with those of other files they say more than the size of the LMC file "
+                            "allows");
+}
+
+/* As the command has it: what is listed may be transposed, and is not given as it is. What is not
+ * listed was not understood then, either. */
+static PyObject *refuse_file(const inside *in, const char *why)
+{
+    const lmc_file *const f = in->file;
+    PyObject *text, *path;
+    size_t i;
+    for (i = 0; i < f->n_tensors && strcmp(f->tensors[i].dtype, "BYTES") == 0; i++) continue;
+    if (i == f->n_tensors) return PyList_New(0);
+    path = *f->path ? make_text(f->path) : NULL;
+    text = PyUnicode_FromFormat("its pickle is not understood, so its tensors are not known (%s)",
+                                why);
+    if (text)
+        (void)raise_explained(state_of(Py_TYPE((PyObject *)in->reader)), LMC_ERR_UNSUPPORTED, text,
+                              path ? path : in->reader->where, NULL);
+    Py_XDECREF(text);
+    Py_XDECREF(path);
+    return NULL;
+}
+
+/* name, dtype, shape, offset, size, strides or None, bytes from the first to the last element,
+ * flags, whether others have the name */
+static PyObject *make_view(const struct container_view *v)
+{
+    uint64_t n = 1, extent = 1;
+    int is_contiguous = 1;
+    unsigned i;
+    for (i = v->rank; i-- > 0;) {
+        if (v->shape[i] != 1 && v->strides[i] != n) is_contiguous = 0;
+        if (v->shape[i]) extent += (v->shape[i] - 1) * v->strides[i];
+        n *= v->shape[i];
+    }
+    if (n == 0) is_contiguous = 1;
+    return Py_BuildValue(
+        "NNNKKNKIi", make_text(v->name), make_text(v->dtype), make_shape(v->shape, v->rank),
+        (unsigned long long)v->offset, (unsigned long long)(n * (v->bits / 8)),
+        is_contiguous ? Py_BuildValue("") : make_shape(v->strides, v->rank),
+        (unsigned long long)(n ? extent * (v->bits / 8) : 0), v->flags, v->is_ambiguous);
+}
+
+/* (file number) -> the tensors that the index does not list as they are */
+PyObject *reader_views(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    PyObject *list, *done;
+    enum container_result result = CONTAINER_OTHER;
+    struct container c;
+    Py_ssize_t number;
+    inside in;
+    call read;
+    memset(&c, 0, sizeof c);
+    if (!PyArg_ParseTuple(args, "n:views", &number)) return NULL;
+    memset(&in, 0, sizeof in);
+    in.reader = r;
+    in.number = (size_t)number;
+    if (!begin_reading(r, &read)) return NULL;
+    in.content = lmc_reader_base(r->reader);
+    in.file = number < 0 ? NULL : lmc_reader_get_file(r->reader, in.number);
+    if (in.file) result = find_views(&in, &c);
+    done = end_reading(r, &read, in.file ? in.status : LMC_ERR_ARGUMENT, NULL);
+    if (done && result == CONTAINER_BAD) {
+        Py_DECREF(done);
+        return refuse_file(&in, c.error);
+    }
+    list = done ? PyList_New(0) : NULL;
+    for (size_t i = 0; list && i < c.n_views; i++) {
+        PyObject *const view = make_view(&c.views[i]);
+        if (!view || PyList_Append(list, view) < 0) Py_CLEAR(list);
+        Py_XDECREF(view);
+    }
+    Py_XDECREF(done);
+    container_free(&c);
+    return list;
+}
+
+/* -- their elements -- */
+
+/* Whether so many bytes hold all from the first to the last of the elements, of which no extent is
+ * 0, and out_size bytes these elements alone; the width is what that gives. */
+static int lies_within(struct gathering *g, uint64_t size, uint64_t out_size)
+{
+    uint64_t n = 1, last = 0;
+    for (unsigned i = 0; i < g->rank; i++) {
+        if (g->counts[i] > out_size / n) return 0;
+        n *= g->counts[i];
+        if (g->strides[i] && g->counts[i] - 1 > (size - last) / g->strides[i]) return 0;
+        last += (g->counts[i] - 1) * g->strides[i];
+    }
+    g->width = (size_t)(out_size / n);
+    return g->width && n * g->width == out_size && last < size / g->width;
+}
+
+/* (span, out, shape, strides): all elements, which fill out, in the order of the shape; span is
+ * from the first to the last of them. */
+PyObject *gather(PyObject *module, PyObject *args)
+{
+    uint64_t counts[LMC_MAX_RANK], strides[LMC_MAX_RANK];
+    PyObject *shape, *steps;
+    Py_buffer span, out;
+    struct gathering g;
+    unsigned rank;
+    int is_right = 0;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "y*w*OO:gather", &span, &out, &shape, &steps)) return NULL;
+    memset(&g, 0, sizeof g);
+    g.span = (const unsigned char *)span.buf;
+    g.counts = counts;
+    g.strides = strides;
+    if (parse_shape(shape, counts, &g.rank) == 0 && parse_shape(steps, strides, &rank) == 0) {
+        for (unsigned i = 0; i < g.rank; i++) g.is_end |= counts[i] == 0;
+        is_right =
+            rank == g.rank &&
+            (g.is_end ? out.len == 0 : lies_within(&g, (uint64_t)span.len, (uint64_t)out.len));
+        if (!is_right) PyErr_SetString(PyExc_ValueError, "the elements do not lie in the span");
+    }
+    if (is_right) {
+        Py_BEGIN_ALLOW_THREADS(void) gather_elements(&g, out.buf, (size_t)out.len);
+        Py_END_ALLOW_THREADS
+    }
+    PyBuffer_Release(&span);
+    PyBuffer_Release(&out);
+    return is_right ? Py_BuildValue("") : NULL;
+}
+
+/* (elements, dtype, flags): conjugates and negates them; of "" or any elements, whether that is
+ * known of the dtype. */
+PyObject *resolve(PyObject *module, PyObject *args)
+{
+    const char *dtype;
+    Py_buffer elements;
+    unsigned flags;
+    int is_known;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "w*sI:resolve", &elements, &dtype, &flags)) return NULL;
+    is_known = resolve_flags(elements.buf, (size_t)elements.len, dtype, flags);
+    PyBuffer_Release(&elements);
+    return PyBool_FromLong(is_known);
+}

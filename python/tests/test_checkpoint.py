@@ -1,0 +1,235 @@
+"""save_checkpoint() and load_checkpoint(): training states, as torch.save() takes them."""
+
+import collections
+import io
+import os
+import random
+import signal
+import subprocess
+import time
+
+import pytest
+import torch
+
+import lmc_codec
+from lmc_codec.torch import load_checkpoint, save_checkpoint
+
+
+class Training:
+    """AdamW on a small model, in bf16 with fp32 masters by hand."""
+
+    def __init__(self):
+        torch.manual_seed(1)
+        self.model = torch.nn.Sequential(torch.nn.Embedding(500, 64), torch.nn.Linear(64, 500))
+        self.model[1].bias.requires_grad_(False)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
+        self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 100)
+        self.n = 0
+
+    def step(self):
+        x = torch.randint(0, 500, (8, 16), generator=torch.Generator().manual_seed(self.n))
+        loss = torch.nn.functional.cross_entropy(self.model(x).flatten(0, 1), x.flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+        self.scheduler.step()
+        self.n += 1
+
+    def state(self):
+        return {
+            "model": self.model.state_dict(),
+            "copy": {k: v.to(torch.bfloat16) for k, v in self.model.state_dict().items()},
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": self.scheduler.state_dict(),
+            "rng": torch.get_rng_state(),
+            "step": self.n,
+            "more": (1.5, [None, True, "text", b"bytes"], collections.OrderedDict(a=torch.arange(5), b=torch.zeros(0, 3))),
+        }
+
+    def load(self, state):
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.scheduler.load_state_dict(state["scheduler"])
+        self.n = state["step"]
+
+
+def same(a, b):
+    if isinstance(a, torch.Tensor):
+        return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    return a == b
+
+
+def saved_by_torch(state):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def test_a_training_goes_on_from_each_step(tmp_path):
+    training = Training()
+    paths, states = [], []
+    for n in range(4):
+        training.step()
+        path = tmp_path / f"{n}.lmc"
+        save_checkpoint(training.state(), path, base=paths[-1] if n % 3 else None)
+        if n == 1:
+            save_checkpoint(training.state(), tmp_path / "alone.lmc")
+        paths.append(path)
+        states.append(saved_by_torch(training.state()))
+        assert same(load_checkpoint(path), training.state())
+    whole, delta = (p.stat().st_size for p in (tmp_path / "alone.lmc", paths[1]))
+    assert delta < 0.8 * whole < 0.8 * 0.85 * len(states[1])
+    for path, state in zip(paths, states):
+        again = Training()
+        again.load(load_checkpoint(path))
+        while again.n < training.n:
+            again.step()
+        assert same(again.state()["model"], training.state()["model"])
+        with lmc_codec.open(path, base="auto") as r:
+            assert bytes(r.read()) == state  # the very file of torch.save()
+            assert "optimizer.state.0.exp_avg" in r and torch.equal(
+                r.get("copy.0.weight", framework="torch"), load_checkpoint(path)["copy"]["0.weight"]
+            )
+
+
+def test_shared_memory_and_devices(tmp_path):
+    whole = torch.arange(10000.0)
+    tied = torch.nn.Linear(30, 30)
+    state = {"part": whole[100:200], "other": whole[::2], "t": torch.randn(40, 50).t(), "a": tied.weight, "b": tied.weight, "0": torch.tensor(3)}
+    save_checkpoint(state, tmp_path / "x.lmc")
+    again = load_checkpoint(tmp_path / "x.lmc", map_location="cpu")
+    assert same({k: v.detach() for k, v in state.items()}, {k: v.detach() for k, v in again.items()})
+    assert again["a"].data_ptr() == again["b"].data_ptr() and again["t"].stride() == (1, 50)
+
+
+def test_the_rules_of_weights_only(tmp_path):
+    save_checkpoint({"x": torch.zeros(3), "path": tmp_path}, tmp_path / "x.lmc")
+    with pytest.raises(Exception, match="weights_only|Weights only"):
+        load_checkpoint(tmp_path / "x.lmc")
+    assert load_checkpoint(tmp_path / "x.lmc", weights_only=False)["path"] == tmp_path
+
+
+def test_moments_by_rule(tmp_path):
+    training = Training()
+    for _ in range(3):
+        training.step()
+    state = training.state()
+    save_checkpoint(state, tmp_path / "x.lmc")
+    save_checkpoint(state, tmp_path / "q.lmc", quantize="*.exp_avg*=bits:8")
+    again = load_checkpoint(tmp_path / "q.lmc")
+    assert same(again["model"], state["model"]) and (tmp_path / "q.lmc").stat().st_size < 0.8 * (tmp_path / "x.lmc").stat().st_size
+    before, after = (s["optimizer"]["state"][0]["exp_avg_sq"] for s in (state, again))
+    assert not torch.equal(before, after) and torch.allclose(before, after, rtol=0.05, atol=float(before.max()) / 50)
+    with pytest.warns(UserWarning, match="no rule matches"):
+        save_checkpoint(state, tmp_path / "n.lmc", quantize="nothing=bits:8")
+
+
+class Growing:
+    """What torch.save() writes of it grows each time."""
+
+    n = 0
+
+    def __reduce__(self):
+        Growing.n += 5000
+        return str, ("x" * Growing.n,)
+
+
+class Unwilling:
+    def __reduce__(self):
+        raise RuntimeError("cannot be pickled today")
+
+
+def test_what_fails_leaves_the_last_one(tmp_path):
+    path = tmp_path / "x.lmc"
+    save_checkpoint({"x": torch.ones(3)}, path)
+    for bad, error, says in (
+        (Growing(), Exception, "x.lmc"),
+        (Unwilling(), RuntimeError, "today"),
+    ):
+        with pytest.raises(error, match=says):
+            save_checkpoint({"x": torch.zeros(100000), "bad": bad}, path)
+        assert load_checkpoint(path)["x"].sum() == 3 and os.listdir(tmp_path) == ["x.lmc"]
+
+    def stop(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_checkpoint({"x": torch.randn(3_000_000)}, path, progress=stop)
+    assert load_checkpoint(path)["x"].sum() == 3 and os.listdir(tmp_path) == ["x.lmc"]
+    with pytest.raises(ValueError, match="is the base"):
+        save_checkpoint({"x": torch.zeros(3)}, path, base=path)
+
+
+def test_what_cannot_be_loaded(tmp_path):
+    a, b = tmp_path / "a.lmc", tmp_path / "b.lmc"
+    x = torch.randn(100000)
+    save_checkpoint({"x": x}, a)
+    x[::100] += 1
+    save_checkpoint({"x": x}, b, base=a)
+    data = bytearray(a.read_bytes())
+    data[len(data) // 2] ^= 1
+    a.write_bytes(data)
+    with pytest.raises(lmc_codec.LMCError):
+        load_checkpoint(a)
+    a.unlink()
+    with pytest.raises(lmc_codec.MissingBaseError):
+        load_checkpoint(b)
+    with lmc_codec.Writer(a) as w:
+        w.add_bytes("one", b"1")
+        w.add_bytes("two", b"2")
+    with pytest.raises(lmc_codec.NotFoundError, match="has 2 files"):
+        load_checkpoint(a)
+
+
+def test_files_of_the_command(tmp_path):
+    """What `lmc x.pt` has made is loaded, too, and the command restores what was saved here."""
+    state = Training().state()
+    torch.save(state, tmp_path / "x.pt")
+    with lmc_codec.Writer(tmp_path / "x.pt.lmc") as w:
+        w.add_file(tmp_path / "x.pt", "")
+    assert same(load_checkpoint(tmp_path / "x.pt.lmc"), state)
+    with lmc_codec.open(tmp_path / "x.pt.lmc") as r:
+        assert "model.0.weight" in r
+    save_checkpoint(state, tmp_path / "y.lmc")
+    assert (tmp_path / "y.lmc").stat().st_size < 1.01 * (tmp_path / "x.pt.lmc").stat().st_size
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_twenty_kills(tmp_path):
+    """At any moment all that were finished can be loaded."""
+    rng = random.Random(1)
+    torch.set_num_threads(1)
+    n_finished = 0
+    for turn in range(20):
+        directory = tmp_path / str(turn)
+        directory.mkdir()
+        told = tmp_path / f"{turn}.told"
+        child = os.fork()
+        if child == 0:
+            try:
+                state = {"w": torch.randn(200_000, generator=torch.Generator().manual_seed(turn)), "n": 0}
+                while True:
+                    state["w"][state["n"] :: 97] += 1
+                    last = directory / f"{state['n']}.lmc"
+                    state["n"] += 1
+                    save_checkpoint(state, directory / f"{state['n']}.lmc", base=last if last.exists() else None, threads=1)
+                    with open(told, "a") as file:
+                        file.write(f"{state['n']} {state['w'].sum().item()!r}\n")
+            finally:
+                os._exit(1)
+        time.sleep(rng.uniform(0.02, 0.2))
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        lines = told.read_text().splitlines() if told.exists() else []
+        for line in lines:
+            number, total = line.split()
+            state = load_checkpoint(directory / f"{number}.lmc")
+            assert state["n"] == int(number) and state["w"].sum().item() == float(total)
+        n_finished += len(lines)
+    assert n_finished > 20
