@@ -4764,7 +4764,8 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
     case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
-    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6);
+    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
+    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
     }
 }
 #endif
@@ -4902,7 +4903,7 @@ LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_
     case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
     case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
     case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
-    default: lmc__flatten_body_avx2(bits, src, n, first, 6);
+    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
     }
 }
 #endif

@@ -3593,7 +3593,8 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
     case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
     case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
     case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
-    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6);
+    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
+    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
     }
 }
 #endif
