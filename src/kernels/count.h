@@ -12,8 +12,7 @@
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
- * difference. */
+ * successor. */
 static int lmc__is_constant(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
