@@ -1741,7 +1741,6 @@ typedef struct lmc__kernels {
     uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
                            lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                            enum lmc__order order, uint64_t *sum);
-    int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);
@@ -2259,18 +2258,14 @@ LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
- * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
- * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
- * and no other one lies between 56 and 63. */
+ * multiplication adds byte j shifted to bit 56 + j, and no two sums are of one bit. */
 LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
 {
     return (unsigned)(v * 0x0102040810204080u >> 56);
 }
 
 /* Bit j of the result: byte j of v >= s, unsigned. Bit 7 of each byte is set in the minuend and
- * clear in the subtrahend, so nothing is borrowed from the next byte, and it says how the low 7
- * bits compare. v >= s if v has the top bit and s has not, or both are equal there and the rest
- * is. */
+ * clear in the subtrahend, so nothing is borrowed from the next byte. */
 LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
 {
     const uint64_t high = 0x80 * LMC__ONES8;
@@ -2339,8 +2334,7 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. vsri shifts its second operand to the right and keeps the first one's top bits, vsli shifts
- * to the left and keeps the low ones. */
+ * free. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -3000,7 +2994,6 @@ LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
            t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
 }
 
-/* Three lanes are twice as fast as one. */
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
@@ -3054,10 +3047,9 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 }
 
 /* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; that is left to one crc32 instruction for the sum of all three. It multiplies by x^32.
- * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
- * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
- * for both. */
+ * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
+ * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
+ * up for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -3268,8 +3260,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. The flag is a constant for the scalar bodies only, which lose up to half their
- * speed otherwise. */
+ * each user defines. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -3822,9 +3813,8 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
- * difference. */
-static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+ * successor. */
+static int lmc__is_constant(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
@@ -3842,7 +3832,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
                                             gets an eighth of them */
-    if (n != 0 && lmc__is_constant_scalar(src, n)) {
+    if (n != 0 && lmc__is_constant(src, n)) {
         counts[src[0]] += (uint32_t)n;
         return;
     }
@@ -3950,8 +3940,8 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * partition these; the inverse is for an escape's bytes. */
 
 #ifndef LMC_NO_ENCODER
-/* Four look-ups before four stores: a store of bytes may change src or the table for all that the
- * compiler knows, so look-ups written behind it would wait for it. */
+/* Four look-ups before four stores: for all that the compiler knows, a store may change src or the
+ * table. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -4024,8 +4014,7 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-/* 32 bytes. The loop over rows is as long as the tree's symbols make it: none to a few for the
- * ranks of weights' exponents, which lie close together, up to 16 for a plane of all values. */
+/* 32 bytes. The loop over rows is as long as the tree's symbols make it. */
 LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));
@@ -4112,9 +4101,7 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  */
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time, the definition. The mask byte of the last ones may have ones for bytes
- * of the slack: `all` clears them, for both sides. n_left goes too far in a last step of fewer
- * than 8, when it is used no more. */
+/* Eight elements at a time, the definition. `all` clears the mask's ones for bytes of the slack. */
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -4281,9 +4268,8 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
 
 #if LMC__X86
 /* vpcompressb sorts 64 elements at once, to a register, and a full store follows: the form with a
- * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
- * destination there (https://github.com/llvm/llvm-project/issues/206849); so the merge-masked
- * one is used, whose other bytes do not matter.
+ * memory operand is microcoded on Zen 4, and the zero-masked form waits for the old value of its
+ * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...
@@ -4505,9 +4491,7 @@ LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, cons
                                   b, l, r, left_list, right_list);
 }
 
-/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
- * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
- * are the ones before elements 16, 32 and 48. Returns the number of all. */
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. */
 LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
                                           const uint8_t *b, __m256i l, __m256i r, int left_list,
                                           int right_list)
@@ -4525,10 +4509,7 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, c
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
- * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
- * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
- * steps of 64, which count, move and test half as often. */
+/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int left_list,
                                            int right_list)
@@ -4666,8 +4647,7 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
- * inserts it above the lowest bit of its first operand, which is that of 0 or 255, the plane's bit:
- * 2 v + bit in one instruction. vqtbl4 looks up 64 symbols in four registers. */
+ * inserts it above the plane's bit: 2 v + bit. vqtbl4 looks up 64 symbols in four registers. */
 LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                        uint8x16x4_t table, unsigned depth)
 {
@@ -4994,9 +4974,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 /* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
  * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
- * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
- * no access: where the data ends before that page, it does no harm. */
+ * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
+ * page, it does no harm. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
@@ -5180,7 +5159,6 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
     return done.crc;
 }
 
-/* The tiers without a loop of their own: scalar, NEON, SIMDe. */
 static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
                                        lmc__parted *root, const uint8_t *src, size_t n,
                                        unsigned width, enum lmc__order order, uint64_t *sum)
@@ -5300,8 +5278,8 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
 }
 
 /* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
- * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
- * that leaves the same register, from 0 on. */
+ * that are split, and nothing is copied. What the sums are in the end is a message that leaves the
+ * same register, from 0 on. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)
@@ -5500,9 +5478,8 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if
- * that is less, to work in. The row of a plane that is yet to be made is not
- * looked at. If streaming.is_on, dst is written past the caches where the tier can.
+ * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
+ * less, to work in. The row of a plane that is yet to be made is not looked at.
  *
  * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
@@ -5863,10 +5840,9 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors never name a class. They compare 16, 32 or 64 keys at once with the highest key of class
- * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
- * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
- * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
+ * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
+ * Every element is in the last class or before, so that needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
@@ -6608,17 +6584,15 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 }
 
 /* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
- * half's are stored behind those of the first, of which there are as many as m has ones in its
- * lower half. The vectors of a strip are stored as they came, too: the CRC is of this copy, in the
- * first cache, and fetches the next strip meanwhile.
+ * half's are stored behind those of the first. The vectors of a strip are stored as they came, too:
+ * the CRC is of this copy.
  *
  *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
  *     m                      0 1 0 1 0 0 ...     what the class adds
  *
- * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
- * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
- * which begins where the first one's elements end, puts that right. */
+ * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
+ * half's, which begins where the first one's elements end, puts that right. */
 LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -6689,7 +6663,6 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-/* the order is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
                                                   const lmc__delta_block *block,                   \
@@ -6787,8 +6760,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP_AVX512, strip.h); the order is tested once a step, as
- * above. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
         const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
@@ -7004,8 +6975,6 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
     memcpy(done->next, next, sizeof next);
 }
 
-/* The CRC of the whole steps is a pass of its own over dst. The rest starts with next as the loop
- * has left it. */
 static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__class_sides *sides, size_t n, unsigned width,
                                   enum lmc__order order, const lmc__grouping *grouping,
@@ -7114,8 +7083,6 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width, not inlined into one (LMC__LOOP_AVX2, strip.h); what they leave over,
- * fewer than 32 elements, goes through the definition. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
                                                     const lmc__delta_block *block,                 \
@@ -7154,9 +7121,7 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
- *     v after      x A x x B x C x ...
- *
- * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
+ *     v after      x A x x B x C x ... */
 LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
@@ -7233,7 +7198,6 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-/* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
         uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
@@ -7247,8 +7211,6 @@ LMC__DEFINE_UNGROUP(4)
 LMC__DEFINE_UNGROUP(8)
 #undef LMC__DEFINE_UNGROUP
 
-/* The rest, fewer than 64 elements, is stored plainly behind the streams: the two never share a
- * byte, for the streamer's end is masked. */
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const uint8_t *base, const lmc__class_sides *sides,
                                                 size_t n, unsigned width, enum lmc__order order,
@@ -7638,9 +7600,8 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied; then words of
- * eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an element.
- * Behind a strip's end the copies are alike. */
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
+ * by words. Behind its end the copies are alike. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
@@ -7955,8 +7916,7 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 }
 
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
- * element; and a step has one loop over these, whose end can be foreseen better than that of one in
- * each group. */
+ * element. */
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
@@ -8152,9 +8112,9 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
- * what is too far above. An encoder's grid has n_points * step below 2^31 (lmc__max_points),
- * so no distance wraps to a point that it is not at. */
+/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more. An
+ * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
+ * point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
@@ -8173,9 +8133,8 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 }
 #endif
 
-/* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
- * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
- * quantises returns the number of exceptions. */
+/* The definitions of the kernels. Rows share one scale; of updates, second[i] is the prediction, an
+ * F32, from which each gets its own. What quantises returns the number of exceptions. */
 static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
                                      uint32_t scale, const lmc__grid *grid)
 {
@@ -9233,8 +9192,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
-    lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
+    lmc__split_##isa, split_root, lmc__map_##isa, lmc__partition_##isa, lmc__flatten_##isa,        \
+        lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
@@ -9304,7 +9263,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
-    lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__split_scalar, lmc__split_root_strips, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
     lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
@@ -9313,7 +9272,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but is_constant and the look-up of grids. */
+/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
@@ -9411,8 +9370,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU, so it must tell; where it is not
- * known how to ask it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
+ * it, the tables of the scalar CRCs do. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -9426,8 +9385,7 @@ static const lmc__kernels *lmc__neon_kernels(void)
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for NEON and
- * AVX2 have several tables. */
+/* The table of a tier, or NULL where this build or this machine lacks it. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {
@@ -11427,7 +11385,7 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     uint8_t *const start = e->out, *const end = e->end;
     int fits;
     if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
-        e->k->is_constant(row, n))
+        lmc__is_constant(row, n))
         return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
     if (choice != LMC__CHOOSE_TREE)
         return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;

@@ -77,7 +77,6 @@ static struct fixture {
     uint8_t rows[4][KERNEL_N]; /* the planes of fp32 */
     /* as values; by rank, most frequent first */
     uint8_t exponents[KERNEL_N + LMC__PAD], ranks[KERNEL_N + LMC__PAD];
-    uint8_t constant[KERNEL_N + LMC__PAD];
     /* ranks, partitioned */
     uint8_t left[KERNEL_N + LMC__PAD], right[KERNEL_N + LMC__PAD], mask[KERNEL_N / 8 + LMC__PAD];
     /* by depth: ranks modulo 2^depth */
@@ -194,13 +193,6 @@ static size_t run_join_root_4(const lmc__kernels *k, checksum *sum)
     return join_root(k, sum, 4, 1);
 }
 
-static size_t run_is_constant(const lmc__kernels *k, checksum *sum)
-{
-    const uint8_t answer = (uint8_t)(k->is_constant(fix.constant, KERNEL_N) != 0);
-    wrote(sum, &answer, 1);
-    return KERNEL_N;
-}
-
 static size_t run_map(const lmc__kernels *k, checksum *sum)
 {
     k->map(fix.out, fix.exponents, KERNEL_N, fix.table);
@@ -292,7 +284,6 @@ static const struct kernel_row {
     {"join_root without root (join, CRC), fp32", "elements", run_join_4},
     {"join_root (merge, join, CRC), bf16", "elements", run_join_root_2},
     {"join_root (merge, join, CRC), fp32", "elements", run_join_root_4},
-    {"is_constant, of a constant plane", "read", run_is_constant},
     {"map", "symbols", run_map},
     {"partition to two lists", "symbols", run_partition_both},
     {"partition to one list", "symbols", run_partition_right},
@@ -340,7 +331,6 @@ static void prepare_kernels(void)
     for (j = 0; j < 255 && below + counts[symbols[j]] / 2 < KERNEL_N / 2; j++)
         below += counts[symbols[j]];
     fix.split = (uint8_t)(j < 1 ? 1 : j);
-    memset(fix.constant, 7, sizeof fix.constant);
     k->partition(fix.mask, fix.left, fix.right, fix.ranks, KERNEL_N, fix.split);
     for (j = 1; j < 5; j++) k->flatten(fix.bits[j], fix.small[j], KERNEL_N, 0, j);
 }

@@ -33,7 +33,6 @@
     X(flatten)                                                                                     \
     X(unflatten)                                                                                   \
     X(count_ones)                                                                                  \
-    X(is_constant)                                                                                 \
     X(crc32c)                                                                                      \
     X(join)
 
@@ -130,7 +129,6 @@ WRAP(unflatten,
      (uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols, unsigned depth),
      (dst, bits, n, symbols, depth))
 WRAP_RESULT(size_t, count_ones, (const uint8_t *mask, size_t size), (mask, size))
-WRAP_RESULT(int, is_constant, (const uint8_t *src, size_t n), (src, n))
 WRAP_RESULT(uint32_t, crc32c, (uint32_t crc, const uint8_t *p, size_t size), (crc, p, size))
 WRAP(join,
      (uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,

@@ -1968,8 +1968,7 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. vsri shifts its second operand to the right and keeps the first one's top bits, vsli shifts
- * to the left and keeps the low ones. */
+ * free. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);
@@ -2529,7 +2528,6 @@ LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
            t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
 }
 
-/* Three lanes are twice as fast as one. */
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
@@ -2583,10 +2581,9 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 }
 
 /* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; that is left to one crc32 instruction for the sum of all three. It multiplies by x^32.
- * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
- * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
- * for both. */
+ * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
+ * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
+ * up for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),
@@ -2797,8 +2794,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. The flag is a constant for the scalar bodies only, which lose up to half their
- * speed otherwise. */
+ * each user defines. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -3333,9 +3329,7 @@ LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, cons
                                   b, l, r, left_list, right_list);
 }
 
-/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
- * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
- * are the ones before elements 16, 32 and 48. Returns the number of all. */
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. */
 LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
                                           const uint8_t *b, __m256i l, __m256i r, int left_list,
                                           int right_list)
@@ -3353,10 +3347,7 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, c
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
- * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
- * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
- * steps of 64, which count, move and test half as often. */
+/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int left_list,
                                            int right_list)
@@ -3494,8 +3485,7 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
- * inserts it above the lowest bit of its first operand, which is that of 0 or 255, the plane's bit:
- * 2 v + bit in one instruction. vqtbl4 looks up 64 symbols in four registers. */
+ * inserts it above the plane's bit: 2 v + bit. vqtbl4 looks up 64 symbols in four registers. */
 LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                        uint8x16x4_t table, unsigned depth)
 {
@@ -3688,9 +3678,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 /* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
  * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
- * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
- * no access: where the data ends before that page, it does no harm. */
+ * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
+ * page, it does no harm. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)
@@ -3821,9 +3810,8 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if
- * that is less, to work in. The row of a plane that is yet to be made is not
- * looked at. If streaming.is_on, dst is written past the caches where the tier can.
+ * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
+ * less, to work in. The row of a plane that is yet to be made is not looked at.
  *
  * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
@@ -4184,10 +4172,9 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors never name a class. They compare 16, 32 or 64 keys at once with the highest key of class
- * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
- * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
- * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
+ * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
+ * Every element is in the last class or before, so that needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1
@@ -4842,8 +4829,6 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
     memcpy(done->next, next, sizeof next);
 }
 
-/* The CRC of the whole steps is a pass of its own over dst. The rest starts with next as the loop
- * has left it. */
 static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__class_sides *sides, size_t n, unsigned width,
                                   enum lmc__order order, const lmc__grouping *grouping,
@@ -4952,8 +4937,6 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width, not inlined into one (LMC__LOOP_AVX2, strip.h); what they leave over,
- * fewer than 32 elements, goes through the definition. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
                                                     const lmc__delta_block *block,                 \
@@ -4992,9 +4975,7 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
- *     v after      x A x x B x C x ...
- *
- * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
+ *     v after      x A x x B x C x ... */
 LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
@@ -5071,7 +5052,6 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-/* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
         uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
@@ -5085,8 +5065,6 @@ LMC__DEFINE_UNGROUP(4)
 LMC__DEFINE_UNGROUP(8)
 #undef LMC__DEFINE_UNGROUP
 
-/* The rest, fewer than 64 elements, is stored plainly behind the streams: the two never share a
- * byte, for the streamer's end is masked. */
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const uint8_t *base, const lmc__class_sides *sides,
                                                 size_t n, unsigned width, enum lmc__order order,
@@ -5518,9 +5496,8 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
-/* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
- * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
- * quantises returns the number of exceptions. */
+/* The definitions of the kernels. Rows share one scale; of updates, second[i] is the prediction, an
+ * F32, from which each gets its own. What quantises returns the number of exceptions. */
 static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
                                      uint32_t scale, const lmc__grid *grid)
 {
@@ -6151,7 +6128,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but is_constant and the look-up of grids. */
+/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
@@ -6249,8 +6226,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU, so it must tell; where it is not
- * known how to ask it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
+ * it, the tables of the scalar CRCs do. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -6264,8 +6241,7 @@ static const lmc__kernels *lmc__neon_kernels(void)
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for NEON and
- * AVX2 have several tables. */
+/* The table of a tier, or NULL where this build or this machine lacks it. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {

@@ -43,7 +43,6 @@ T_WRAP(uint32_t, split_root,
        (const lmc__kernels *k, const lmc__planes *planes, lmc__parted *root, const uint8_t *src,
         size_t n, unsigned width, enum lmc__order order, uint64_t *sum),
        (k, planes, root, src, n, width, order, sum))
-T_WRAP(int, is_constant, (const uint8_t *src, size_t n), (src, n))
 T_WRAP_VOID(map, (uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table),
             (dst, src, n, table))
 T_WRAP(size_t, partition,
@@ -92,7 +91,6 @@ void t_call_in_kernels(void (*on_kernel)(void *user), void *user)
     t_wrapped.count_classes = t_count_classes_;
     t_wrapped.split = t_split_;
     t_wrapped.split_root = t_split_root_;
-    t_wrapped.is_constant = t_is_constant_;
     t_wrapped.map = t_map_;
     t_wrapped.partition = t_partition_;
     t_wrapped.group = t_group_;

@@ -366,7 +366,7 @@ static enum lmc__put lmc__put_planned(lmc__encoder *e, enum lmc__choice choice,
     uint8_t *const start = e->out, *const end = e->end;
     int fits;
     if ((choice == LMC__CHOOSE_CONSTANT || (choice == LMC__CHOOSE_TREE && plan->is_one_symbol)) &&
-        e->k->is_constant(row, n))
+        lmc__is_constant(row, n))
         return lmc__put_constant(e, row[0]) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;
     if (choice != LMC__CHOOSE_TREE)
         return lmc__put_raw(e, row, n) ? LMC__PUT_DONE : LMC__PUT_NO_ROOM;

@@ -36,9 +36,8 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied; then words of
- * eight bytes, four at a time: in a sparse delta most are equal. A lane of a word is an element.
- * Behind a strip's end the copies are alike. */
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
+ * by words. Behind its end the copies are alike. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
@@ -353,8 +352,7 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 }
 
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
- * element; and a step has one loop over these, whose end can be foreseen better than that of one in
- * each group. */
+ * element. */
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,

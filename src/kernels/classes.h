@@ -18,10 +18,9 @@
  *   key       0 ........ t[0] ........ t[1] ........ 255       t: grouping->threshold, ascending
  *   class     |    0    |      1      |       2       |
  *
- * Vectors never name a class. They compare 16, 32 or 64 keys at once with the highest key of class
- * c, that is t[c] - 1, for each c in turn: so they count, or mark, the elements of class c *and all
- * before it* (or, in AVX-512, all behind it). Two neighbouring classes' numbers differ by the
- * elements of one class. Every element is in the last class or before, so that needs no comparison.
+ * Vectors compare keys with the highest key of class c, t[c] - 1, for each c in turn: so they
+ * count, or mark, the elements of class c *and all before it* (or, in AVX-512, all behind it).
+ * Every element is in the last class or before, so that needs no comparison.
  *
  *     keys               126  120   97  125  126  118 ...       t = 100, 121
  *     up to class 0        0    0    1    0    0    0           keys <= 99:  1

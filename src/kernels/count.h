@@ -12,9 +12,8 @@
  * these read exactly what they are told to.
  *
  * is_constant: 1 if src[0, n), n > 0, are all equal, which is to say that each byte equals its
- * successor. memcmp is the C library's, in vectors on all tiers, and stops at the first
- * difference. */
-static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
+ * successor. */
+static int lmc__is_constant(const uint8_t *src, size_t n)
 {
     return memcmp(src, src + 1, n - 1) == 0;
 }
@@ -32,7 +31,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
                                             gets an eighth of them */
-    if (n != 0 && lmc__is_constant_scalar(src, n)) {
+    if (n != 0 && lmc__is_constant(src, n)) {
         counts[src[0]] += (uint32_t)n;
         return;
     }

@@ -64,7 +64,6 @@ LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
            t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
 }
 
-/* Three lanes are twice as fast as one. */
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
@@ -118,10 +117,9 @@ LMC__INLINE_AVX2 void lmc__crc_lanes(uint64_t c[4], const uint8_t *p, size_t i)
 }
 
 /* The register after all four lanes: lane 3 - j times x^(8 j LANE4). A product by pclmul is not
- * reduced; that is left to one crc32 instruction for the sum of all three. It multiplies by x^32.
- * One more x comes from the product itself: those of two numbers of 32 bits have 63, so that what
- * stands for x^0 is one bit below the top of the 64. The factors are x^(8 j LANE4 - 33), to make up
- * for both. */
+ * reduced; one crc32 instruction does that for the sum of all three, and multiplies by x^32. One
+ * more x comes from the product itself, whose x^0 is one bit below the top of 64. The factors make
+ * up for both. */
 LMC__INLINE_AVX2 uint64_t lmc__crc_join_lanes(const uint64_t c[4])
 {
     const __m128i shift3 = _mm_cvtsi64_si128(LMC__CRC_LANE4_SHIFT3),

@@ -72,8 +72,8 @@ static const lmc__kernels *lmc__avx2_kernels(void)
 #endif
 
 #if LMC__NEON
-/* The table of NEON for this CPU. Only the system may ask the CPU, so it must tell; where it is not
- * known how to ask it, the tables of the scalar CRCs do. */
+/* The table of NEON for this CPU. Only the system may ask the CPU; where it is not known how to ask
+ * it, the tables of the scalar CRCs do. */
 static const lmc__kernels *lmc__neon_kernels(void)
 {
 #if defined(__APPLE__) || defined(__ARM_FEATURE_CRC32)
@@ -87,8 +87,7 @@ static const lmc__kernels *lmc__neon_kernels(void)
 }
 #endif
 
-/* The table of a tier, or NULL where this build or this machine lacks it. A function, for NEON and
- * AVX2 have several tables. */
+/* The table of a tier, or NULL where this build or this machine lacks it. */
 static const lmc__kernels *lmc__find_kernels(enum lmc_tier tier)
 {
     switch (tier) {

@@ -43,8 +43,7 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
 
 #if LMC__NEON
 /* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
- * inserts it above the lowest bit of its first operand, which is that of 0 or 255, the plane's bit:
- * 2 v + bit in one instruction. vqtbl4 looks up 64 symbols in four registers. */
+ * inserts it above the plane's bit: 2 v + bit. vqtbl4 looks up 64 symbols in four registers. */
 LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
                                        uint8x16x4_t table, unsigned depth)
 {

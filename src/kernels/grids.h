@@ -122,9 +122,9 @@ LMC__INLINE uint32_t lmc__quantize_linear(uint32_t x, uint32_t scale, const lmc_
     return q == 0 ? 0 : (uint32_t)(q - grid->min) + 1;
 }
 
-/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more, as does
- * what is too far above. An encoder's grid has n_points * step below 2^31 (lmc__max_points),
- * so no distance wraps to a point that it is not at. */
+/* Distance to the lower border of the lowest point; what is below wraps to 2^31 and more. An
+ * encoder's grid has n_points * step below 2^31 (lmc__max_points), so no distance wraps to a
+ * point. */
 LMC__INLINE uint32_t lmc__lowest(const lmc__grid *grid)
 {
     return (uint32_t)grid->min * grid->step - (grid->step >> 1);
@@ -143,9 +143,8 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 }
 #endif
 
-/* The definitions of the kernels, element by element: dst[i] from symbols[i], and back. Rows share
- * one scale; of updates, second[i] is the prediction, an F32, from which each gets its own. What
- * quantises returns the number of exceptions. */
+/* The definitions of the kernels. Rows share one scale; of updates, second[i] is the prediction, an
+ * F32, from which each gets its own. What quantises returns the number of exceptions. */
 static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
                                      uint32_t scale, const lmc__grid *grid)
 {

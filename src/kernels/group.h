@@ -236,17 +236,15 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 }
 
 /* Whole steps of 32 elements, packed by 16, since byte shuffles do not cross halves: the second
- * half's are stored behind those of the first, of which there are as many as m has ones in its
- * lower half. The vectors of a strip are stored as they came, too: the CRC is of this copy, in the
- * first cache, and fetches the next strip meanwhile.
+ * half's are stored behind those of the first. The vectors of a strip are stored as they came, too:
+ * the CRC is of this copy.
  *
  *     keys <= highest[c]     0 1 1 1 0 1 ...     up_to, as 32 bits
  *     the same of c - 1      0 0 1 0 0 1 ...     before: a subset, for the highest keys ascend
  *     m                      0 1 0 1 0 0 ...     what the class adds
  *
- * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
- * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
- * which begins where the first one's elements end, puts that right. */
+ * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
+ * half's, which begins where the first one's elements end, puts that right. */
 LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -317,7 +315,6 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-/* the order is tested once a step: as a constant it would double the code and gains nothing. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
                                                   const lmc__delta_block *block,                   \
@@ -415,8 +412,6 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width (LMC__LOOP_AVX512, strip.h); the order is tested once a step, as
- * above. */
 #define LMC__DEFINE_GROUP(width)                                                                   \
     LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
         const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \

@@ -22,9 +22,8 @@
  *     |
  *     +--join, out of residuals in source->order--> dst --crc32c--> the result
  *
- * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if
- * that is less, to work in. The row of a plane that is yet to be made is not
- * looked at. If streaming.is_on, dst is written past the caches where the tier can.
+ * dst gets exactly n * width bytes. root->row is a list of a strip, or of n elements if that is
+ * less, to work in. The row of a plane that is yet to be made is not looked at.
  *
  * Rows are read exactly, for a raw plane lies in the input as it is; mask too. root's sides
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst

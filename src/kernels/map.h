@@ -9,8 +9,8 @@
  * partition these; the inverse is for an escape's bytes. */
 
 #ifndef LMC_NO_ENCODER
-/* Four look-ups before four stores: a store of bytes may change src or the table for all that the
- * compiler knows, so look-ups written behind it would wait for it. */
+/* Four look-ups before four stores: for all that the compiler knows, a store may change src or the
+ * table. */
 static void lmc__map_scalar(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table)
 {
     size_t i;
@@ -83,8 +83,7 @@ LMC__AVX2 static void lmc__set_rows_avx2(lmc__rows *rows, const uint8_t *table)
     }
 }
 
-/* 32 bytes. The loop over rows is as long as the tree's symbols make it: none to a few for the
- * ranks of weights' exponents, which lie close together, up to 16 for a plane of all values. */
+/* 32 bytes. The loop over rows is as long as the tree's symbols make it. */
 LMC__INLINE_AVX2 __m256i lmc__map_step_avx2(const lmc__rows *rows, __m256i v)
 {
     const __m256i row = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(15));

@@ -180,9 +180,7 @@ LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, cons
                                   b, l, r, left_list, right_list);
 }
 
-/* 64 elements, whose bits are the 8 bytes at mask: two steps. The bits go from memory to vectors
- * and, once more, to the register m to be counted: a load costs less than to move them. c1, c2, c3
- * are the ones before elements 16, 32 and 48. Returns the number of all. */
+/* 64 elements, whose bits are the 8 bytes at mask: two steps. */
 LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
                                           const uint8_t *b, __m256i l, __m256i r, int left_list,
                                           int right_list)
@@ -200,10 +198,7 @@ LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, c
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, not by what the step has found: that is the
- * only chain from step to step, a load, a popcount and an addition that do not wait for vectors.
- * What limits it is the number of instructions, 71 for 64 elements of two lists at 6 a cycle: hence
- * steps of 64, which count, move and test half as often. */
+/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
                                            lmc__side left, lmc__side right, int left_list,
                                            int right_list)

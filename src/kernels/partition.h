@@ -37,9 +37,7 @@
  */
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time, the definition. The mask byte of the last ones may have ones for bytes
- * of the slack: `all` clears them, for both sides. n_left goes too far in a last step of fewer
- * than 8, when it is used no more. */
+/* Eight elements at a time, the definition. `all` clears the mask's ones for bytes of the slack. */
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
@@ -206,9 +204,8 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
 
 #if LMC__X86
 /* vpcompressb sorts 64 elements at once, to a register, and a full store follows: the form with a
- * memory operand is microcoded on Zen 4. The zero-masked form waits for the old value of its
- * destination there (https://github.com/llvm/llvm-project/issues/206849); so the merge-masked
- * one is used, whose other bytes do not matter.
+ * memory operand is microcoded on Zen 4, and the zero-masked form waits for the old value of its
+ * destination (https://github.com/llvm/llvm-project/issues/206849).
  *
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...

@@ -27,8 +27,7 @@
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. The flag is a constant for the scalar bodies only, which lose up to half their
- * speed otherwise. */
+ * each user defines. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \

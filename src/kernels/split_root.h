@@ -75,7 +75,6 @@ static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *plan
     return done.crc;
 }
 
-/* The tiers without a loop of their own: scalar, NEON, SIMDe. */
 static uint32_t lmc__split_root_strips(const lmc__kernels *k, const lmc__planes *planes,
                                        lmc__parted *root, const uint8_t *src, size_t n,
                                        unsigned width, enum lmc__order order, uint64_t *sum)
@@ -195,8 +194,8 @@ LMC__INLINE_AVX2_VPCLMUL __m256i lmc__fold_vpclmul(__m256i a, __m256i k, __m256i
 }
 
 /* Where products are made two at a time (Zen 3, Alder Lake): the CRCs are folded from the registers
- * that are split, as with AVX-512, and nothing is copied. What the sums are in the end is a message
- * that leaves the same register, from 0 on. */
+ * that are split, and nothing is copied. What the sums are in the end is a message that leaves the
+ * same register, from 0 on. */
 LMC__INLINE_AVX2_VPCLMUL lmc__progress
 lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root, const uint8_t *src,
                              size_t n, unsigned width, enum lmc__order order, int has_root)

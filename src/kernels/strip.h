@@ -59,9 +59,8 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 /* To be called with i = 0, k, 2 k, ..., k a divisor of the page's size: once a page, touches the
  * page behind the one of data[i]. The first access to a page waits until its address is translated,
- * and other stores and prefetches with it. A prefetch to the first cache gets that done before; one
- * to the second does not (Zen 4: without this, decoding bf16 took 1.4 times as long). A prefetch is
- * no access: where the data ends before that page, it does no harm. */
+ * and other stores and prefetches with it. A prefetch is no access: where the data ends before that
+ * page, it does no harm. */
 LMC__INLINE_AVX2 void lmc__touch_ahead(const uint8_t *data, size_t i)
 {
     if (i % LMC__PAGE == 0)

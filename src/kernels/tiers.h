@@ -49,8 +49,8 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #ifndef LMC_NO_ENCODER
 #define LMC__ENCODERS(isa, split_root, list_changes)                                               \
-    lmc__split_##isa, split_root, lmc__is_constant_scalar, lmc__map_##isa, lmc__partition_##isa,   \
-        lmc__flatten_##isa, lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
+    lmc__split_##isa, split_root, lmc__map_##isa, lmc__partition_##isa, lmc__flatten_##isa,        \
+        lmc__group_##isa, list_changes, lmc__rank_changes_##isa,
 #else
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
@@ -120,7 +120,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     lmc__unflatten_avx2, lmc__count_ones_scalar, lmc__count_classes_scalar,
     lmc__ungroup_scalar, lmc__patch_scalar,
 #ifndef LMC_NO_ENCODER
-    lmc__split_scalar, lmc__split_root_strips, lmc__is_constant_scalar, lmc__map_scalar,
+    lmc__split_scalar, lmc__split_root_strips, lmc__map_scalar,
     lmc__partition_avx2, lmc__flatten_avx2, lmc__group_scalar,
     lmc__list_changes_scalar, lmc__rank_changes_scalar,
 #endif
@@ -129,7 +129,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but is_constant and the look-up of grids. */
+/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \

@@ -175,7 +175,6 @@ typedef struct lmc__kernels {
     uint32_t (*split_root)(const struct lmc__kernels *k, const lmc__planes *planes,
                            lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                            enum lmc__order order, uint64_t *sum);
-    int (*is_constant)(const uint8_t *src, size_t n);
     void (*map)(uint8_t *dst, const uint8_t *src, size_t n, const uint8_t *table);
     size_t (*partition)(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n,
                         unsigned split);

@@ -197,8 +197,6 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
     memcpy(done->next, next, sizeof next);
 }
 
-/* The CRC of the whole steps is a pass of its own over dst. The rest starts with next as the loop
- * has left it. */
 static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                                   const lmc__class_sides *sides, size_t n, unsigned width,
                                   enum lmc__order order, const lmc__grouping *grouping,
@@ -307,8 +305,6 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
     memcpy(done->next, next, sizeof next);
 }
 
-/* A function for each width, not inlined into one (LMC__LOOP_AVX2, strip.h); what they leave over,
- * fewer than 32 elements, goes through the definition. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
                                                     const lmc__delta_block *block,                 \
@@ -347,9 +343,7 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
  *     m            0 1 0 0 1 0 1 0 ...
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
- *     v after      x A x x B x C x ...
- *
- * A load is of 64 bytes, as many as a list has slack; as many bytes of it count as m has ones. */
+ *     v after      x A x x B x C x ... */
 LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
@@ -426,7 +420,6 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-/* As for AVX2; whether dst is streamed is tested in the loop, not made a constant. */
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
     LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
         uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
@@ -440,8 +433,6 @@ LMC__DEFINE_UNGROUP(4)
 LMC__DEFINE_UNGROUP(8)
 #undef LMC__DEFINE_UNGROUP
 
-/* The rest, fewer than 64 elements, is stored plainly behind the streams: the two never share a
- * byte, for the streamer's end is masked. */
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const uint8_t *base, const lmc__class_sides *sides,
                                                 size_t n, unsigned width, enum lmc__order order,

@@ -47,8 +47,7 @@ LMC__INLINE void lmc__zip_neon(uint8x16_t *first, uint8x16_t *second, uint8x16_t
 }
 
 /* Each element rotated by one bit: shift, then insert the other shift into the bits that are
- * free. vsri shifts its second operand to the right and keeps the first one's top bits, vsli shifts
- * to the left and keeps the low ones. */
+ * free. */
 LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
 {
     const uint16x8_t h = vreinterpretq_u16_u8(v);

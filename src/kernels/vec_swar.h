@@ -201,18 +201,14 @@ LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* Bit j of the result: the lowest bit of byte j of v; the other bits of v must be zero. The
- * multiplication adds byte j shifted to bit 56 + j, without carries: bit 8 j times 2^(7 k), k = 1
- * to 8, gets to bit 8 j + 7 k, and no two of these sums are equal; k = 8 - j gives 56 + j,
- * and no other one lies between 56 and 63. */
+ * multiplication adds byte j shifted to bit 56 + j, and no two sums are of one bit. */
 LMC__INLINE unsigned lmc__collect_bits(uint64_t v)
 {
     return (unsigned)(v * 0x0102040810204080u >> 56);
 }
 
 /* Bit j of the result: byte j of v >= s, unsigned. Bit 7 of each byte is set in the minuend and
- * clear in the subtrahend, so nothing is borrowed from the next byte, and it says how the low 7
- * bits compare. v >= s if v has the top bit and s has not, or both are equal there and the rest
- * is. */
+ * clear in the subtrahend, so nothing is borrowed from the next byte. */
 LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
 {
     const uint64_t high = 0x80 * LMC__ONES8;
