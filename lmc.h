@@ -17181,8 +17181,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
- * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
+ * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -17591,8 +17591,8 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
- * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
+ * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
  * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
@@ -19310,10 +19310,10 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *   paths, kinds, sizes
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
- * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
- * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
- * Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
+ * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
+ * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
+ * own, a Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -21767,9 +21767,9 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * really come.
  *
  * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
- * between waves; where a wave has bytes of several files, what is before the last border is written
- * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
+ * come between waves; where a wave has bytes of several files, what is before the last border is
+ * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -23219,8 +23219,8 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
- * them there are three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
+ * With them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
  *    straight to out, as many whole blocks as there are;

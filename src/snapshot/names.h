@@ -111,8 +111,8 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
- * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
+ * 32 bytes for each path and directory above it. Nobody can choose paths that fill one place of the
  * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */

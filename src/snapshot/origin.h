@@ -43,10 +43,10 @@
  *   paths, kinds, sizes
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
- * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
- * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
- * Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
+ * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
+ * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
+ * own, a Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {

@@ -115,8 +115,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
- * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
+ * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */

@@ -41,9 +41,9 @@
  * really come.
  *
  * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
- * between waves; where a wave has bytes of several files, what is before the last border is written
- * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
+ * come between waves; where a wave has bytes of several files, what is before the last border is
+ * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
