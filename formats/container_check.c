@@ -19,6 +19,13 @@ enum container_result container_bad(struct container *c, const char *format, ...
     return CONTAINER_BAD;
 }
 
+uint64_t container_number(const unsigned char *p, unsigned size)
+{
+    uint64_t x = 0;
+    for (unsigned i = 0; i < size; i++) x |= (uint64_t)p[i] << 8 * i;
+    return x;
+}
+
 #ifndef MIN_BUDGET /* of any file; fuzzers have less */
 #define MIN_BUDGET ((uint64_t)16 << 20)
 #endif

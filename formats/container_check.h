@@ -24,6 +24,9 @@ container_bad(struct container *c, const char *format, ...);
 
 struct view;
 
+/* A little-endian number of size bytes. */
+uint64_t container_number(const unsigned char *p, unsigned size);
+
 /* Bytes that a list of what is in the file may take: each of a hundred bytes of the file can repeat
  * a name of thousands. */
 uint64_t container_budget(const struct view *v);

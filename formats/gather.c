@@ -24,7 +24,8 @@ size_t gather_elements(struct gathering *g, void *dst, size_t cap)
         unsigned i = g->rank;
         for (unsigned k = 0; k < g->rank; k++)
             from += (size_t)(g->at[k] * g->strides[k]) * g->width;
-        switch (g->width) {
+        switch (step == g->width ? 0 : g->width) {
+        case 0: memcpy(out, from, n * step); break; /* side by side */
         case 1: gather_row(out, from, n, step, 1); break;
         case 2: gather_row(out, from, n, step, 2); break;
         case 4: gather_row(out, from, n, step, 4); break;

@@ -32,9 +32,7 @@ static const unsigned char *gguf_take(struct gguf_cursor *g, uint64_t size)
 static uint64_t gguf_take_number(struct gguf_cursor *g, unsigned size)
 {
     const unsigned char *p = gguf_take(g, size);
-    uint64_t x = 0;
-    for (unsigned i = 0; p && i < size; i++) x |= (uint64_t)p[i] << 8 * i;
-    return x;
+    return p ? container_number(p, size) : 0;
 }
 
 struct gguf_type {

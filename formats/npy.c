@@ -181,7 +181,7 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
                                           size_t size, uint64_t file_size)
 {
     unsigned field, major;
-    uint64_t start, length = 0;
+    uint64_t start, length;
     struct npy_header header;
     struct npy_text text;
     c->kind = CONTAINER_NPY;
@@ -193,7 +193,7 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
         return container_bad(c, "it has the .npy version %u; 1 to 3 are known", major);
     field = major == 1 ? 2 : 4;
     if (size < 8 + field) return container_more(c, 8 + field, file_size);
-    for (unsigned i = 0; i < field; i++) length |= (uint64_t)data[8 + i] << 8 * i;
+    length = container_number(data + 8, field);
     start = 8 + field + length;
     if (size < start) return container_more(c, start, file_size);
     memset(&header, 0, sizeof header);

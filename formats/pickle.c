@@ -101,9 +101,8 @@ static enum container_result take_bytes(struct pickle *p, uint64_t size, const u
 static enum container_result take_number(struct pickle *p, unsigned size, uint64_t *x)
 {
     const unsigned char *bytes;
-    *x = 0;
     PICKLE_TRY(take_bytes(p, size, &bytes));
-    for (unsigned i = 0; i < size; i++) *x |= (uint64_t)bytes[i] << 8 * i;
+    *x = container_number(bytes, size);
     return CONTAINER_OK;
 }
 
@@ -229,11 +228,11 @@ static enum container_result push_stack_global(struct pickle *p)
 static enum container_result push_long(struct pickle *p, unsigned bytes)
 {
     const unsigned char *digits;
-    uint64_t size, x = 0;
+    uint64_t size, x;
     PICKLE_TRY(take_number(p, bytes, &size));
     PICKLE_TRY(take_bytes(p, size, &digits));
     if (size > 8) return push_new(p, PICKLE_OTHER);
-    for (unsigned i = 0; i < size; i++) x |= (uint64_t)digits[i] << 8 * i;
+    x = container_number(digits, (unsigned)size);
     if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= ~(((uint64_t)1 << 8 * size) - 1);
     return push_number(p, PICKLE_INT, (int64_t)x);
 }

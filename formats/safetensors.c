@@ -46,16 +46,12 @@ static int header_wrong(struct header *h, const char *what)
     return 0;
 }
 
-static void *header_grow(struct header *h, void *array, size_t *room, size_t n, size_t size)
+/* Room for one more than n; see container_grow(). */
+static int header_grow(struct header *h, void *array, size_t *room, size_t n, size_t size)
 {
-    void *grown = array;
-    if (n == *room) {
-        size_t more = *room * 2 + 16;
-        grown = more <= SIZE_MAX / size ? realloc(array, more * size) : NULL;
-        if (grown) *room = more;
-        else h->result = CONTAINER_MEMORY;
-    }
-    return grown;
+    const enum container_result result = container_grow(array, (uint64_t)n + 1, room, size);
+    if (result != CONTAINER_OK) h->result = result;
+    return result == CONTAINER_OK;
 }
 
 static void skip_space(struct header *h)
@@ -217,11 +213,10 @@ static int check_keys(struct header *h, size_t from)
 
 static int read_header_member(struct header *h, unsigned depth, read_value *read, void *user)
 {
-    struct header_string key, *keys;
-    if (!read_string(h, &key)) return 0;
-    keys = (struct header_string *)header_grow(h, h->keys, &h->keys_room, h->n_keys, sizeof *keys);
-    if (!keys) return 0;
-    h->keys = keys;
+    struct header_string key;
+    if (!read_string(h, &key) ||
+        !header_grow(h, &h->keys, &h->keys_room, h->n_keys, sizeof *h->keys))
+        return 0;
     h->keys[h->n_keys++] = key;
     skip_space(h);
     if (!take_byte(h, ':')) return header_wrong(h, "':' is missing");
@@ -297,16 +292,15 @@ static int read_extent(struct header *h, const struct header_string *key, unsign
                        void *user)
 {
     struct entry_of_tensor *e = (struct entry_of_tensor *)user;
-    uint64_t count, *shapes;
+    uint64_t count;
     int is_one;
     (void)key;
     if (!read_count(h, depth, &count, &is_one)) return 0;
     e->shape_is_wrong |= !is_one;
     if (e->t.rank++ >= LMC_MAX_RANK) return 1; /* refused when the entry ends */
-    shapes = (uint64_t *)header_grow(h, h->c->shapes, &h->shapes_room, h->n_shapes, sizeof *shapes);
-    if (!shapes) return 0;
-    h->c->shapes = shapes;
-    shapes[h->n_shapes++] = count;
+    if (!header_grow(h, &h->c->shapes, &h->shapes_room, h->n_shapes, sizeof *h->c->shapes))
+        return 0;
+    h->c->shapes[h->n_shapes++] = count;
     return 1;
 }
 
@@ -390,7 +384,6 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
 {
     struct container *c = h->c;
     struct entry_of_tensor e;
-    lmc_tensor *tensors;
     const size_t first_extent = h->n_shapes;
     if (is_key(key, "__metadata__")) return skip_value(h, key, depth, user);
     memset(&e, 0, sizeof e);
@@ -400,12 +393,10 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
     } else if (!skip_value(h, key, depth, user)) return 0;
     e.t.shape = c->shapes ? c->shapes + first_extent : NULL; /* for now: the array still moves */
     h->result = check_described(c, &e, key->size, (uint64_t)(h->end - h->begin) + 8);
-    if (h->result != CONTAINER_OK) return 0;
-    tensors =
-        (lmc_tensor *)header_grow(h, c->tensors, &h->tensors_room, c->n_tensors, sizeof *tensors);
-    if (!tensors) return 0;
-    c->tensors = tensors;
-    tensors[c->n_tensors++] = e.t;
+    if (h->result != CONTAINER_OK ||
+        !header_grow(h, &c->tensors, &h->tensors_room, c->n_tensors, sizeof *c->tensors))
+        return 0;
+    c->tensors[c->n_tensors++] = e.t;
     return 1;
 }
 
@@ -436,11 +427,11 @@ static enum container_result read_header(struct container *c, const unsigned cha
 enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
                                                   size_t size, uint64_t file_size)
 {
-    uint64_t json_size = 0;
+    uint64_t json_size;
     enum container_result result;
     c->kind = CONTAINER_SAFETENSORS;
     if (size < 8) return container_more(c, 8, file_size);
-    for (unsigned i = 0; i < 8; i++) json_size |= (uint64_t)data[i] << 8 * i;
+    json_size = container_number(data, 8);
     if (json_size > CONTAINER_MAX_HEADER - 8)
         return container_bad(
             c, "its safetensors header claims %llu bytes, more than the allowed 100000000",

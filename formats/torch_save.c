@@ -558,11 +558,6 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
 
 /* -- files -- */
 
-static int compare_strings(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Now that nothing moves any more: names and shapes. */
 static void finish_pointers(struct container *c)
 {
@@ -580,15 +575,7 @@ static void finish_pointers(struct container *c)
 static enum container_result finish_builder(struct builder *b)
 {
     struct container *const c = b->c;
-    const char **sorted = (const char **)malloc((c->n_tensors + 1) * sizeof *sorted);
-    int is_double = 0;
-    if (!sorted) return CONTAINER_MEMORY;
     finish_pointers(c);
-    for (size_t i = 0; i < c->n_tensors; i++) sorted[i] = c->tensors[i].name;
-    qsort((void *)sorted, c->n_tensors, sizeof *sorted, compare_strings);
-    for (size_t i = 1; i < c->n_tensors; i++) is_double |= strcmp(sorted[i - 1], sorted[i]) == 0;
-    free((void *)sorted);
-    if (is_double) return container_bad(c, "two of its tensors have the same name");
     if (b->n_unknown)
         note(c, "some of its storages are quantised or of unknown types, and stored as bytes", "");
     if (b->n_hidden && !c->note[0])

@@ -88,6 +88,13 @@ static const struct torch_dtype torch_dtypes[] = {
     {"torch.complex128", "C128", 128},
 };
 
+const char *torch_dtype_name(const char *global)
+{
+    for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++)
+        if (strcmp(global, torch_dtypes[i].global) == 0) return torch_dtypes[i].name;
+    return NULL;
+}
+
 static const struct torch_dtype *find_dtype(const struct pickle *p, uint32_t node)
 {
     for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++)

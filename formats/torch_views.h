@@ -40,6 +40,10 @@ struct torch_views {
     char error[128];
 };
 
+/* The dtype that PyTorch calls so: by a storage's class or by itself, "torch.HalfStorage",
+ * "torch.float16". NULL: it is not known. */
+const char *torch_dtype_name(const char *global);
+
 /* The views of the pickle, whose storages are in members PREFIXdata/K; one that stands under a name
  * several times stands there once. budget: bytes that they may take. OK, BAD or MEMORY; to be freed
  * in any case. */

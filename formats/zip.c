@@ -21,13 +21,6 @@ enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOC
  * The last three are of fixed size, as there is no comment, so all of them are found from the end
  * alone. That gives the start, too, and where an archive lies behind something else. */
 
-static uint64_t take_le(const unsigned char *p, unsigned size)
-{
-    uint64_t x = 0;
-    for (unsigned i = 0; i < size; i++) x |= (uint64_t)p[i] << 8 * i;
-    return x;
-}
-
 static enum container_result zip_bad(struct zip *z, const char *what)
 {
     snprintf(z->error, sizeof z->error, "%s", what);
@@ -53,14 +46,15 @@ static enum container_result read_zip64_end(struct zip *z, const struct view *v,
     if (end < END_SIZE + LOCATOR_SIZE + END64_SIZE) return zip_bad(z, "its ZIP64 end is cut off");
     e->at = end - END_SIZE - LOCATOR_SIZE - END64_SIZE;
     if (read_view(v, e->at, record, sizeof record)) return zip_bad(z, "it cannot be read");
-    if (memcmp(record, "PK\6\6", 4) != 0 || take_le(record + 4, 8) != END64_SIZE - 12 ||
-        take_le(record + 16, 8) != 0 || take_le(record + 24, 8) != take_le(record + 32, 8))
+    if (memcmp(record, "PK\6\6", 4) != 0 || container_number(record + 4, 8) != END64_SIZE - 12 ||
+        container_number(record + 16, 8) != 0 ||
+        container_number(record + 24, 8) != container_number(record + 32, 8))
         return zip_bad(z, "its ZIP64 end record is not understood");
-    e->n = take_le(record + 32, 8);
-    e->size = take_le(record + 40, 8);
-    e->offset = take_le(record + 48, 8);
+    e->n = container_number(record + 32, 8);
+    e->size = container_number(record + 40, 8);
+    e->offset = container_number(record + 48, 8);
     if (e->size > e->at || e->offset > e->at - e->size ||
-        take_le(locator + 8, 8) != e->offset + e->size)
+        container_number(locator + 8, 8) != e->offset + e->size)
         return zip_bad(z, "its ZIP64 locator points elsewhere");
     return CONTAINER_OK;
 }
@@ -82,16 +76,18 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
     if (end < sizeof bytes) return zip_other(z);
     if (read_view(v, end - sizeof bytes, bytes, sizeof bytes))
         return zip_bad(z, "it cannot be read");
-    if (memcmp(record, "PK\5\6", 4) != 0 || take_le(record + 20, 2) != 0) return zip_other(z);
+    if (memcmp(record, "PK\5\6", 4) != 0 || container_number(record + 20, 2) != 0)
+        return zip_other(z);
     if (memcmp(bytes, "PK\6\7", 4) == 0) {
         result = read_zip64_end(z, v, bytes, e, end);
         if (result != CONTAINER_OK) return result;
     } else {
-        if (take_le(record + 4, 4) != 0 || take_le(record + 8, 2) != take_le(record + 10, 2))
+        if (container_number(record + 4, 4) != 0 ||
+            container_number(record + 8, 2) != container_number(record + 10, 2))
             return zip_bad(z, "it is spread over several disks");
-        e->n = take_le(record + 10, 2);
-        e->size = take_le(record + 12, 4);
-        e->offset = take_le(record + 16, 4);
+        e->n = container_number(record + 10, 2);
+        e->size = container_number(record + 12, 4);
+        e->offset = container_number(record + 16, 4);
         e->at = end - END_SIZE;
     }
     if (e->size > e->at || e->offset > e->at - e->size || e->at - e->size - e->offset < from)
@@ -109,14 +105,14 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
 static int read_zip64_extra(const unsigned char *extra, size_t size, uint64_t *fields[3])
 {
     while (size >= 4) {
-        const size_t length = (size_t)take_le(extra + 2, 2);
+        const size_t length = (size_t)container_number(extra + 2, 2);
         if (length > size - 4) return 0;
-        if (take_le(extra, 2) == 1) {
+        if (container_number(extra, 2) == 1) {
             size_t at = 4;
             for (unsigned i = 0; i < 3; i++)
                 if (*fields[i] == 0xFFFFFFFFu) {
                     if (at + 8 > length + 4) return 0;
-                    *fields[i] = take_le(extra + at, 8);
+                    *fields[i] = container_number(extra + at, 8);
                     at += 8;
                 }
             return 1;
@@ -138,11 +134,11 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
     if (size > sizeof header) bytes = long_header = (unsigned char *)malloc(size);
     if (!bytes) return CONTAINER_MEMORY;
     if (read_view(v, m->local, bytes, size)) result = zip_bad(z, "it cannot be read");
-    else if (memcmp(bytes, "PK\3\4", 4) != 0 || take_le(bytes + 26, 2) != name_size ||
+    else if (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
              memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0)
         result = zip_bad(z, "a local header is not what the central directory says");
     if (result == CONTAINER_OK) {
-        m->offset = m->local + size + take_le(bytes + 28, 2);
+        m->offset = m->local + size + container_number(bytes + 28, 2);
         if (m->offset > limit || m->size > limit - m->offset)
             result = zip_bad(z, "a member lies outside of the archive");
     }
@@ -160,14 +156,15 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     size_t name_size, extra_size;
     if (end - p < CENTRAL_SIZE || memcmp(p, "PK\1\2", 4) != 0)
         return zip_bad(z, "its central directory is broken");
-    name_size = (size_t)take_le(p + 28, 2);
-    extra_size = (size_t)take_le(p + 30, 2);
-    if ((size_t)(end - p) - CENTRAL_SIZE < name_size + extra_size + (size_t)take_le(p + 32, 2))
+    name_size = (size_t)container_number(p + 28, 2);
+    extra_size = (size_t)container_number(p + 30, 2);
+    if ((size_t)(end - p) - CENTRAL_SIZE <
+        name_size + extra_size + (size_t)container_number(p + 32, 2))
         return zip_bad(z, "its central directory is broken");
-    *at = p + CENTRAL_SIZE + name_size + extra_size + (size_t)take_le(p + 32, 2);
-    packed = take_le(p + 20, 4);
-    size = take_le(p + 24, 4);
-    local = take_le(p + 42, 4);
+    *at = p + CENTRAL_SIZE + name_size + extra_size + (size_t)container_number(p + 32, 2);
+    packed = container_number(p + 20, 4);
+    size = container_number(p + 24, 4);
+    local = container_number(p + 42, 4);
     fields[0] = &size;
     fields[1] = &packed;
     fields[2] = &local;
@@ -180,7 +177,8 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     m->name = *name;
     *name += name_size + 1;
     m->size = packed;
-    m->is_stored = take_le(p + 10, 2) == 0 && (take_le(p + 8, 2) & 1) == 0 && packed == size;
+    m->is_stored =
+        container_number(p + 10, 2) == 0 && (container_number(p + 8, 2) & 1) == 0 && packed == size;
     z->n++;
     if (local > z->directory - z->start) return zip_bad(z, "a member lies outside of the archive");
     m->local = z->start + local;

@@ -58,22 +58,6 @@ NOTE = "dcp"  # metadata of a delta: what it is a delta of
 MIN_TENSOR = 1024  # a larger write is the tensor; what torch.save puts around it comes in smaller ones
 MAX_KEPT = 1 << 20  # of what lies around it, and is written and read in many small pieces
 
-#: What torch.save calls storages; newer dtypes it calls by their names.
-_STORAGES = {
-    "BFloat16": "BF16",
-    "Half": "F16",
-    "Float": "F32",
-    "Double": "F64",
-    "Bool": "BOOL",
-    "Byte": "U8",
-    "Char": "I8",
-    "Short": "I16",
-    "Int": "I32",
-    "Long": "I64",
-    "ComplexFloat": "C64",
-    "ComplexDouble": "C128",
-}
-
 
 def _name_dtype(dtype: torch.dtype) -> str:
     """The library's name, or "": its bytes are coded as of unknown kind."""
@@ -88,7 +72,7 @@ def _find_dtype(head: bytes | bytearray) -> str:
     for found in re.findall(rb"ctorch\n(\w+)\n", head):
         name = found.decode()
         if name.endswith("Storage"):
-            return _STORAGES.get(name.removesuffix("Storage"), "")
+            return _lmc.torch_dtype(f"torch.{name}") or ""
         if isinstance(getattr(torch, name, None), torch.dtype):
             return _name_dtype(getattr(torch, name))
     return ""

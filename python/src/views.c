@@ -8,6 +8,7 @@
 
 #include "formats/container_check.h"
 #include "formats/gather.h"
+#include "formats/torch_views.h"
 #include "formats/view.h"
 
 /* -- what the files say -- */
@@ -217,6 +218,16 @@ PyObject *reader_views(PyObject *self, PyObject *args)
     Py_XDECREF(done);
     container_free(&c);
     return list;
+}
+
+/* (what PyTorch calls a dtype, or a storage of it) -> a name, or None */
+PyObject *torch_dtype(PyObject *module, PyObject *args)
+{
+    const char *global;
+    (void)module;
+    return PyArg_ParseTuple(args, "s:torch_dtype", &global)
+               ? Py_BuildValue("z", torch_dtype_name(global))
+               : NULL;
 }
 
 /* -- their elements -- */
