@@ -36,22 +36,16 @@
 
 /* -- files -- */
 
-static int compress_path(const char *path, int is_named, int is_directory,
-                         const struct arguments *a)
-{
-    struct compress_options o = {a->common, a->coding, a->remove_source};
-    return is_directory ? compress_directory(path, &o) : compress_file(path, is_named, &o);
-}
-
 /* is_named: on the command line, not found in a directory */
 static int process_file(const char *path, int is_named, const struct arguments *a)
 {
     const struct restore_options to_restore = {a->common, a->remove_source};
+    const struct compress_options to_compress = {a->common, a->coding, a->remove_source};
     switch (a->verb) {
     case VERB_RESTORE: return restore_file(path, &to_restore);
     case VERB_TEST: return test_file(path, &a->common);
     case VERB_LIST: return list_file(path, a->json, &a->common);
-    default: return compress_path(path, is_named, 0, a);
+    default: return compress_file(path, is_named, &to_compress);
     }
 }
 
@@ -72,11 +66,11 @@ static int process_tree(const char *path, const struct arguments *a)
 
 static int process_path(const char *path, const struct arguments *a)
 {
+    const struct compress_options to_compress = {a->common, a->coding, a->remove_source};
     struct stat st;
-    if (!is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode)) {
-        if (a->recursive) return process_tree(path, a);
-        if (a->verb == VERB_COMPRESS) return compress_path(path, 1, 1, a);
-    }
+    const int is_tree = !is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+    if (is_tree && a->recursive) return process_tree(path, a);
+    if (is_tree && a->verb == VERB_COMPRESS) return compress_directory(path, &to_compress);
     return process_file(path, 1, a);
 }
 

@@ -47,7 +47,7 @@ int is_same_kind(const lmc_tensor *a, const lmc_tensor *b)
 
 static const char *const measure_names[] = {"none", "update", "relative", "nmse"};
 
-static int compare_paths(const void *a, const void *b)
+static int compare_files_by_path(const void *a, const void *b)
 {
     return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
 }
@@ -56,7 +56,7 @@ const lmc_file **sort_files(const lmc_base *files)
 {
     const lmc_file **list = (const lmc_file **)resize(NULL, files->n_files, sizeof *list);
     for (size_t i = 0; i < files->n_files; i++) list[i] = files->get_file(files->user, i);
-    if (files->n_files) qsort((void *)list, files->n_files, sizeof *list, compare_paths);
+    if (files->n_files) qsort((void *)list, files->n_files, sizeof *list, compare_files_by_path);
     return list;
 }
 

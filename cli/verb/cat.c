@@ -401,11 +401,6 @@ static unsigned widened_width(const lmc_tensor *t, const struct cat_options *opt
     return options->f32 ? widen_width(lmc_dtype_find(t->dtype)) : 0;
 }
 
-static int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* Whether safetensors can hold them. */
 static int check_chosen(const struct archive *a, const struct chosen *list, size_t n)
 {

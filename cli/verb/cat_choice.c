@@ -67,7 +67,7 @@ static int is_no_tensor(const lmc_tensor *t)
     return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
 }
 
-static int compare_texts(const void *a, const void *b)
+int compare_texts(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
