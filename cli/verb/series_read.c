@@ -17,7 +17,7 @@
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
-#include "../sys/printable.h"
+#include "../../formats/printable.h"
 #include "../sys/report.h"
 #include "cat.h"
 #include "restore.h"
@@ -55,7 +55,7 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
 {
     const struct snapshot *base = find_base_of(s, e, 0);
     char when[24], depth[24] = "-", size[SIZE_TEXT], packed[SIZE_TEXT];
-    char *name = copy_printable(e->name);
+    char *name = (char *)check_memory(copy_printable(e->name, strlen(e->name)));
     format_time(when, e->time);
     format_size(size, sizeof size, e->size);
     format_size(packed, sizeof packed, e->packed_size);
