@@ -215,7 +215,7 @@ def half_applied(scenario, state):
 
 
 def parts_of(scenario, state):
-    """After a kill, or when the disk is gone, each file may have come or not; after an error, nothing has."""
+    """After a kill, without memory, or when the disk is gone, each file may have come or not; after an error, nothing has."""
     return each_old_or_new(scenario, state) if scenario.is_cut else "is not as before, nor new"
 
 
@@ -462,7 +462,7 @@ class Scenario:
 
     def __init__(self, name, make, args, again=None, stdin=None, between=none_between, other=no_other, lmc=LMC, named=False):
         self.name, self.make, self.args, self.stdin, self.may_be, self.other, self.lmc = name, make, args.split(), stdin, between, other, lmc
-        self.named = named
+        self.named, self.is_cut = named, False
         self.again = again.split() if again else self.args
         self.changes = not name.endswith(READERS)
 
@@ -502,7 +502,7 @@ class Scenario:
         rest, left = without_temporaries(whole)
         state = normal(rest)
         killed = how in ("kill", "tear", "after")
-        self.is_cut = killed or how == "gone"
+        self.is_cut = killed or how == "gone" or kind == "alloc"
         if p.code < 0 and not (killed and p.code == -9):
             return "crashed with signal %d" % -p.code
         if p.code == 0:

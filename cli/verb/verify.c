@@ -52,7 +52,7 @@ struct stage {
     struct archive archive;
     struct outlet outlet;
     uint64_t *starts; /* of the files */
-    size_t n_files, room;
+    size_t room;
     const struct common *o;
     int code; /* what writing has reported */
 };
