@@ -92,10 +92,10 @@ int read_archive_index(struct archive *a, const lmc_base *base);
 /* The files, and their bytes. */
 lmc_base files_of_archive(const struct archive *a);
 
-/* Bytes of a file or a tensor, for callers that go through what the snapshot lists. The library lets
- * each request cost 512 MiB for nothing. Thousands of files of a few bytes would each get that: so
- * these requests share one account (spec R9-5), and what was decoded is kept for the next one. What
- * is asked for whole is compared with the index. LMC_ERR_LIMIT: the account is spent. */
+/* Bytes of a file or a tensor, for callers that go through what the snapshot lists. The library
+ * lets each request cost 512 MiB for nothing. Thousands of files of a few bytes would each get
+ * that: so these requests share one account (spec R9-5), and what was decoded is kept for the next
+ * one. What is asked for whole is compared with the index. LMC_ERR_LIMIT: the account is spent. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size);
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,

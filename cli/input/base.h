@@ -179,10 +179,10 @@ void print_chain(struct archive *delta, const struct common *o);
  * only if none was: who restores may name more than a chain has. */
 void say_unused_bases(int all_must_be, const struct common *o);
 
-/* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor changed
- * by an output (NULL: none). Bases are the arguments, and every link that was found so far: ask
- * before writing, and once more when all is read. may_replace: what is restored may take the place
- * of a base of files, if the user forces that. */
+/* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
+ * changed by an output (NULL: none). Bases are the arguments, and every link that was found so far:
+ * ask before writing, and once more when all is read. may_replace: what is restored may take the
+ * place of a base of files, if the user forces that. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct common *o);
 
 /* That what is compressed is no link that its own base needs, and holds none. The base is ready. */

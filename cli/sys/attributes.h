@@ -19,8 +19,8 @@ struct attributes {
     gid_t group;
 };
 
-/* The bits of a mode that are kept: none by which a program runs as somebody else. setgid and sticky
- * of a directory are no such bits. */
+/* The bits of a mode that are kept: none by which a program runs as somebody else. setgid and
+ * sticky of a directory are no such bits. */
 mode_t kept_mode(mode_t mode, int is_directory);
 
 /* Mode, time and owner of a file that is there. */
@@ -41,7 +41,8 @@ mode_t mask_mode(mode_t mode);
 int set_attributes(int fd, const struct attributes *a);
 
 /* What is attached to a file, and no snapshot keeps: extended attributes (but those that file
- * systems and security modules give to every file), access control lists. 0 if it cannot be told. */
+ * systems and security modules give to every file), access control lists. 0 if it cannot be told.
+ */
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);
 

@@ -38,8 +38,8 @@ struct output {
 /* For messages. */
 const char *output_name(const struct output *out);
 
-/* Where a link leads, link by link, be anything there or not: an output replaces that, not the link.
- * A copy of path where it is none. To be freed; NULL: it leads in a circle. */
+/* Where a link leads, link by link, be anything there or not: an output replaces that, not the
+ * link. A copy of path where it is none. To be freed; NULL: it leads in a circle. */
 char *follow_links(const char *path);
 
 /* An output that must not be the file that is read. input: of that file, or NULL. */

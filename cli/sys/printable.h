@@ -2,8 +2,8 @@
  * SPDX-License-Identifier: MIT
  *
  * Names come from files, and may hold anything. What would move the cursor, change colours, end the
- * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8 or
- * a control character, \u{HHHH} for a character.
+ * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8
+ * or a control character, \u{HHHH} for a character.
  */
 #ifndef LMC_CLI_PRINTABLE_H
 #define LMC_CLI_PRINTABLE_H

@@ -25,7 +25,8 @@ const char *registered_temporary(void);
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
 
-/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is. */
+/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is.
+ */
 void set_last_words(const char *name, const char *text);
 void say_last_words(void);
 
@@ -52,8 +53,8 @@ int link_temporary(const char *path, int fd, const char **name);
  * caller's. */
 int create_temporary(const char *path, int *fd, const char **name);
 
-/* Says which temporary files and directories beside path kill -9 has left: they belong to no process
- * any more. They are not removed: somebody may want them. */
+/* Says which temporary files and directories beside path kill -9 has left: they belong to no
+ * process any more. They are not removed: somebody may want them. */
 void say_left_behind(const char *path);
 
 /* A file without a name, in the directory that TMPDIR names, or in that of a file. */
