@@ -138,8 +138,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -352,8 +351,7 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
@@ -1284,56 +1282,49 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
 /* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
@@ -1586,13 +1577,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Some of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
- * is that of the page on quantised elements.
- *
- * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
- * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
- * machine.
+ * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
@@ -1724,20 +1709,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does:
- *
- *     crc32c, sum64                              crc32c.h, sum64.h
- *     join, split                                split_join.h
- *     split_root, join_root                      split_root.h, join_root.h
- *     is_constant, count_ones                    count.h
- *     map, partition, merge                      map.h, partition.h, merge.h
- *     flatten, unflatten                         flatten.h
- *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     patch                                      patch.h
- *     list_changes, rank_changes                 changes.h
- *     restore_rows and all behind it             grids.h */
+ * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -1811,14 +1785,40 @@ typedef struct lmc__kernels {
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
+/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
+ * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
+ * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
+ * of ~m. */
+enum {
+    LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
+    LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
+    LMC__R2 = 0x2011000, LMC__N3 = 2, LMC__P3 = 0x100, LMC__B3 = 0x101, LMC__R3 = 0x1001110,
+    LMC__N4 = 1, LMC__P4 = 2, LMC__B4 = 0x10000, LMC__R4 = 0x2100100, LMC__N5 = 2,
+    LMC__P5 = 0x200, LMC__B5 = 0x10001, LMC__R5 = 0x1110010, LMC__N6 = 2, LMC__P6 = 0x201,
+    LMC__B6 = 0x10100, LMC__R6 = 0x1111000, LMC__N7 = 3, LMC__P7 = 0x20100, LMC__B7 = 0x10101,
+    LMC__R7 = 0x121110, LMC__N8 = 1, LMC__P8 = 3, LMC__B8 = 0x1000000, LMC__R8 = 0x10020100,
+    LMC__N9 = 2, LMC__P9 = 0x300, LMC__B9 = 0x1000001, LMC__R9 = 0x11010010, LMC__N10 = 2,
+    LMC__P10 = 0x301, LMC__B10 = 0x1000100, LMC__R10 = 0x11011000, LMC__N11 = 3,
+    LMC__P11 = 0x30100, LMC__B11 = 0x1000101, LMC__R11 = 0x12001110, LMC__N12 = 2,
+    LMC__P12 = 0x302, LMC__B12 = 0x1010000, LMC__R12 = 0x11100100, LMC__N13 = 3,
+    LMC__P13 = 0x30200, LMC__B13 = 0x1010001, LMC__R13 = 0x12110010, LMC__N14 = 3,
+    LMC__P14 = 0x30201, LMC__B14 = 0x1010100, LMC__R14 = 0x12111000, LMC__N15 = 4,
+    LMC__P15 = 0x3020100, LMC__B15 = 0x1010101, LMC__R15 = 0x13121110
+};
+#define LMC__OF_LOW(f, h, H) \
+    f(h, H, 0, 15), f(h, H, 1, 14), f(h, H, 2, 13), f(h, H, 3, 12), f(h, H, 4, 11), \
+    f(h, H, 5, 10), f(h, H, 6, 9), f(h, H, 7, 8), f(h, H, 8, 7), f(h, H, 9, 6), \
+    f(h, H, 10, 5), f(h, H, 11, 4), f(h, H, 12, 3), f(h, H, 13, 2), f(h, H, 14, 1), \
+    f(h, H, 15, 0)
+#define LMC__OF_MASKS(f) \
+    {LMC__OF_LOW(f, 0, 15), LMC__OF_LOW(f, 1, 14), LMC__OF_LOW(f, 2, 13), LMC__OF_LOW(f, 3, 12), \
+     LMC__OF_LOW(f, 4, 11), LMC__OF_LOW(f, 5, 10), LMC__OF_LOW(f, 6, 9), LMC__OF_LOW(f, 7, 8), \
+     LMC__OF_LOW(f, 8, 7), LMC__OF_LOW(f, 9, 6), LMC__OF_LOW(f, 10, 5), LMC__OF_LOW(f, 11, 4), \
+     LMC__OF_LOW(f, 12, 3), LMC__OF_LOW(f, 13, 2), LMC__OF_LOW(f, 14, 1), LMC__OF_LOW(f, 15, 0)}
+
 /* Number of one bits of m. */
-static const uint8_t lmc__ones[256] =
-    {0,1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
-    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,
-    6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
-    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
-    7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
-    7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8};
+#define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
+static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
 /* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
  * set in m. */
@@ -1951,184 +1951,26 @@ static const uint64_t lmc__moves[256][4] =
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
  * the rest 0: a shuffle by them sorts eight bytes. */
-static const uint64_t lmc__sort_places[256][2] =
-    {{0x706050403020100,0},{0x7060504030201,0},{0x7060504030200,1},{0x70605040302,0x100},
-    {0x7060504030100,2},{0x70605040301,0x200},{0x70605040300,0x201},{0x706050403,0x20100},
-    {0x7060504020100,3},{0x70605040201,0x300},{0x70605040200,0x301},{0x706050402,0x30100},
-    {0x70605040100,0x302},{0x706050401,0x30200},{0x706050400,0x30201},{0x7060504,0x3020100},
-    {0x7060503020100,4},{0x70605030201,0x400},{0x70605030200,0x401},{0x706050302,0x40100},
-    {0x70605030100,0x402},{0x706050301,0x40200},{0x706050300,0x40201},{0x7060503,0x4020100},
-    {0x70605020100,0x403},{0x706050201,0x40300},{0x706050200,0x40301},{0x7060502,0x4030100},
-    {0x706050100,0x40302},{0x7060501,0x4030200},{0x7060500,0x4030201},{0x70605,0x403020100},
-    {0x7060403020100,5},{0x70604030201,0x500},{0x70604030200,0x501},{0x706040302,0x50100},
-    {0x70604030100,0x502},{0x706040301,0x50200},{0x706040300,0x50201},{0x7060403,0x5020100},
-    {0x70604020100,0x503},{0x706040201,0x50300},{0x706040200,0x50301},{0x7060402,0x5030100},
-    {0x706040100,0x50302},{0x7060401,0x5030200},{0x7060400,0x5030201},{0x70604,0x503020100},
-    {0x70603020100,0x504},{0x706030201,0x50400},{0x706030200,0x50401},{0x7060302,0x5040100},
-    {0x706030100,0x50402},{0x7060301,0x5040200},{0x7060300,0x5040201},{0x70603,0x504020100},
-    {0x706020100,0x50403},{0x7060201,0x5040300},{0x7060200,0x5040301},{0x70602,0x504030100},
-    {0x7060100,0x5040302},{0x70601,0x504030200},{0x70600,0x504030201},{0x706,0x50403020100},
-    {0x7050403020100,6},{0x70504030201,0x600},{0x70504030200,0x601},{0x705040302,0x60100},
-    {0x70504030100,0x602},{0x705040301,0x60200},{0x705040300,0x60201},{0x7050403,0x6020100},
-    {0x70504020100,0x603},{0x705040201,0x60300},{0x705040200,0x60301},{0x7050402,0x6030100},
-    {0x705040100,0x60302},{0x7050401,0x6030200},{0x7050400,0x6030201},{0x70504,0x603020100},
-    {0x70503020100,0x604},{0x705030201,0x60400},{0x705030200,0x60401},{0x7050302,0x6040100},
-    {0x705030100,0x60402},{0x7050301,0x6040200},{0x7050300,0x6040201},{0x70503,0x604020100},
-    {0x705020100,0x60403},{0x7050201,0x6040300},{0x7050200,0x6040301},{0x70502,0x604030100},
-    {0x7050100,0x6040302},{0x70501,0x604030200},{0x70500,0x604030201},{0x705,0x60403020100},
-    {0x70403020100,0x605},{0x704030201,0x60500},{0x704030200,0x60501},{0x7040302,0x6050100},
-    {0x704030100,0x60502},{0x7040301,0x6050200},{0x7040300,0x6050201},{0x70403,0x605020100},
-    {0x704020100,0x60503},{0x7040201,0x6050300},{0x7040200,0x6050301},{0x70402,0x605030100},
-    {0x7040100,0x6050302},{0x70401,0x605030200},{0x70400,0x605030201},{0x704,0x60503020100},
-    {0x703020100,0x60504},{0x7030201,0x6050400},{0x7030200,0x6050401},{0x70302,0x605040100},
-    {0x7030100,0x6050402},{0x70301,0x605040200},{0x70300,0x605040201},{0x703,0x60504020100},
-    {0x7020100,0x6050403},{0x70201,0x605040300},{0x70200,0x605040301},{0x702,0x60504030100},
-    {0x70100,0x605040302},{0x701,0x60504030200},{0x700,0x60504030201},{7,0x6050403020100},
-    {0x6050403020100,7},{0x60504030201,0x700},{0x60504030200,0x701},{0x605040302,0x70100},
-    {0x60504030100,0x702},{0x605040301,0x70200},{0x605040300,0x70201},{0x6050403,0x7020100},
-    {0x60504020100,0x703},{0x605040201,0x70300},{0x605040200,0x70301},{0x6050402,0x7030100},
-    {0x605040100,0x70302},{0x6050401,0x7030200},{0x6050400,0x7030201},{0x60504,0x703020100},
-    {0x60503020100,0x704},{0x605030201,0x70400},{0x605030200,0x70401},{0x6050302,0x7040100},
-    {0x605030100,0x70402},{0x6050301,0x7040200},{0x6050300,0x7040201},{0x60503,0x704020100},
-    {0x605020100,0x70403},{0x6050201,0x7040300},{0x6050200,0x7040301},{0x60502,0x704030100},
-    {0x6050100,0x7040302},{0x60501,0x704030200},{0x60500,0x704030201},{0x605,0x70403020100},
-    {0x60403020100,0x705},{0x604030201,0x70500},{0x604030200,0x70501},{0x6040302,0x7050100},
-    {0x604030100,0x70502},{0x6040301,0x7050200},{0x6040300,0x7050201},{0x60403,0x705020100},
-    {0x604020100,0x70503},{0x6040201,0x7050300},{0x6040200,0x7050301},{0x60402,0x705030100},
-    {0x6040100,0x7050302},{0x60401,0x705030200},{0x60400,0x705030201},{0x604,0x70503020100},
-    {0x603020100,0x70504},{0x6030201,0x7050400},{0x6030200,0x7050401},{0x60302,0x705040100},
-    {0x6030100,0x7050402},{0x60301,0x705040200},{0x60300,0x705040201},{0x603,0x70504020100},
-    {0x6020100,0x7050403},{0x60201,0x705040300},{0x60200,0x705040301},{0x602,0x70504030100},
-    {0x60100,0x705040302},{0x601,0x70504030200},{0x600,0x70504030201},{6,0x7050403020100},
-    {0x50403020100,0x706},{0x504030201,0x70600},{0x504030200,0x70601},{0x5040302,0x7060100},
-    {0x504030100,0x70602},{0x5040301,0x7060200},{0x5040300,0x7060201},{0x50403,0x706020100},
-    {0x504020100,0x70603},{0x5040201,0x7060300},{0x5040200,0x7060301},{0x50402,0x706030100},
-    {0x5040100,0x7060302},{0x50401,0x706030200},{0x50400,0x706030201},{0x504,0x70603020100},
-    {0x503020100,0x70604},{0x5030201,0x7060400},{0x5030200,0x7060401},{0x50302,0x706040100},
-    {0x5030100,0x7060402},{0x50301,0x706040200},{0x50300,0x706040201},{0x503,0x70604020100},
-    {0x5020100,0x7060403},{0x50201,0x706040300},{0x50200,0x706040301},{0x502,0x70604030100},
-    {0x50100,0x706040302},{0x501,0x70604030200},{0x500,0x70604030201},{5,0x7060403020100},
-    {0x403020100,0x70605},{0x4030201,0x7060500},{0x4030200,0x7060501},{0x40302,0x706050100},
-    {0x4030100,0x7060502},{0x40301,0x706050200},{0x40300,0x706050201},{0x403,0x70605020100},
-    {0x4020100,0x7060503},{0x40201,0x706050300},{0x40200,0x706050301},{0x402,0x70605030100},
-    {0x40100,0x706050302},{0x401,0x70605030200},{0x400,0x70605030201},{4,0x7060503020100},
-    {0x3020100,0x7060504},{0x30201,0x706050400},{0x30200,0x706050401},{0x302,0x70605040100},
-    {0x30100,0x706050402},{0x301,0x70605040200},{0x300,0x70605040201},{3,0x7060504020100},{0x20100,
-    0x706050403},{0x201,0x70605040300},{0x200,0x70605040301},{2,0x7060504030100},{0x100,
-    0x70605040302},{1,0x7060504030200},{0,0x7060504030201},{0,0x706050403020100}};
+#define LMC__PLACES(h, l) \
+    (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
+#define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
+static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES);
 #endif
 
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
  * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. */
-static const uint64_t lmc__merge_low[256] =
-    {0x706050403020100,0x605040302010010,0x605040302011000,0x504030201001110,0x605040302100100,
-    0x504030201110010,0x504030201111000,0x403020100121110,0x605040310020100,0x504030211010010,
-    0x504030211011000,0x403020112001110,0x504030211100100,0x403020112110010,0x403020112111000,
-    0x302010013121110,0x605041003020100,0x504031102010010,0x504031102011000,0x403021201001110,
-    0x504031102100100,0x403021201110010,0x403021201111000,0x302011300121110,0x504031110020100,
-    0x403021211010010,0x403021211011000,0x302011312001110,0x403021211100100,0x302011312110010,
-    0x302011312111000,0x201001413121110,0x605100403020100,0x504110302010010,0x504110302011000,
-    0x403120201001110,0x504110302100100,0x403120201110010,0x403120201111000,0x302130100121110,
-    0x504110310020100,0x403120211010010,0x403120211011000,0x302130112001110,0x403120211100100,
-    0x302130112110010,0x302130112111000,0x201140013121110,0x504111003020100,0x403121102010010,
-    0x403121102011000,0x302131201001110,0x403121102100100,0x302131201110010,0x302131201111000,
-    0x201141300121110,0x403121110020100,0x302131211010010,0x302131211011000,0x201141312001110,
-    0x302131211100100,0x201141312110010,0x201141312111000,0x100151413121110,0x610050403020100,
-    0x511040302010010,0x511040302011000,0x412030201001110,0x511040302100100,0x412030201110010,
-    0x412030201111000,0x313020100121110,0x511040310020100,0x412030211010010,0x412030211011000,
-    0x313020112001110,0x412030211100100,0x313020112110010,0x313020112111000,0x214010013121110,
-    0x511041003020100,0x412031102010010,0x412031102011000,0x313021201001110,0x412031102100100,
-    0x313021201110010,0x313021201111000,0x214011300121110,0x412031110020100,0x313021211010010,
-    0x313021211011000,0x214011312001110,0x313021211100100,0x214011312110010,0x214011312111000,
-    0x115001413121110,0x511100403020100,0x412110302010010,0x412110302011000,0x313120201001110,
-    0x412110302100100,0x313120201110010,0x313120201111000,0x214130100121110,0x412110310020100,
-    0x313120211010010,0x313120211011000,0x214130112001110,0x313120211100100,0x214130112110010,
-    0x214130112111000,0x115140013121110,0x412111003020100,0x313121102010010,0x313121102011000,
-    0x214131201001110,0x313121102100100,0x214131201110010,0x214131201111000,0x115141300121110,
-    0x313121110020100,0x214131211010010,0x214131211011000,0x115141312001110,0x214131211100100,
-    0x115141312110010,0x115141312111000,0x16151413121110,0x1006050403020100,0x1105040302010010,
-    0x1105040302011000,0x1204030201001110,0x1105040302100100,0x1204030201110010,0x1204030201111000,
-    0x1303020100121110,0x1105040310020100,0x1204030211010010,0x1204030211011000,0x1303020112001110,
-    0x1204030211100100,0x1303020112110010,0x1303020112111000,0x1402010013121110,0x1105041003020100,
-    0x1204031102010010,0x1204031102011000,0x1303021201001110,0x1204031102100100,0x1303021201110010,
-    0x1303021201111000,0x1402011300121110,0x1204031110020100,0x1303021211010010,0x1303021211011000,
-    0x1402011312001110,0x1303021211100100,0x1402011312110010,0x1402011312111000,0x1501001413121110,
-    0x1105100403020100,0x1204110302010010,0x1204110302011000,0x1303120201001110,0x1204110302100100,
-    0x1303120201110010,0x1303120201111000,0x1402130100121110,0x1204110310020100,0x1303120211010010,
-    0x1303120211011000,0x1402130112001110,0x1303120211100100,0x1402130112110010,0x1402130112111000,
-    0x1501140013121110,0x1204111003020100,0x1303121102010010,0x1303121102011000,0x1402131201001110,
-    0x1303121102100100,0x1402131201110010,0x1402131201111000,0x1501141300121110,0x1303121110020100,
-    0x1402131211010010,0x1402131211011000,0x1501141312001110,0x1402131211100100,0x1501141312110010,
-    0x1501141312111000,0x1600151413121110,0x1110050403020100,0x1211040302010010,0x1211040302011000,
-    0x1312030201001110,0x1211040302100100,0x1312030201110010,0x1312030201111000,0x1413020100121110,
-    0x1211040310020100,0x1312030211010010,0x1312030211011000,0x1413020112001110,0x1312030211100100,
-    0x1413020112110010,0x1413020112111000,0x1514010013121110,0x1211041003020100,0x1312031102010010,
-    0x1312031102011000,0x1413021201001110,0x1312031102100100,0x1413021201110010,0x1413021201111000,
-    0x1514011300121110,0x1312031110020100,0x1413021211010010,0x1413021211011000,0x1514011312001110,
-    0x1413021211100100,0x1514011312110010,0x1514011312111000,0x1615001413121110,0x1211100403020100,
-    0x1312110302010010,0x1312110302011000,0x1413120201001110,0x1312110302100100,0x1413120201110010,
-    0x1413120201111000,0x1514130100121110,0x1312110310020100,0x1413120211010010,0x1413120211011000,
-    0x1514130112001110,0x1413120211100100,0x1514130112110010,0x1514130112111000,0x1615140013121110,
-    0x1312111003020100,0x1413121102010010,0x1413121102011000,0x1514131201001110,0x1413121102100100,
-    0x1514131201110010,0x1514131201111000,0x1615141300121110,0x1413121110020100,0x1514131211010010,
-    0x1514131211011000,0x1615141312001110,0x1514131211100100,0x1615141312110010,0x1615141312111000,
-    0x1716151413121110};
-static const uint64_t lmc__merge_high[256] =
-    {0xF0E0D0C0B0A0908,0xE0D0C0B0A0908F0,0xE0D0C0B0A09F008,0xD0C0B0A0908EFF0,0xE0D0C0B0AF00908,
-    0xD0C0B0A09EF08F0,0xD0C0B0A09EFF008,0xC0B0A0908EEEFF0,0xE0D0C0BF00A0908,0xD0C0B0AEF0908F0,
-    0xD0C0B0AEF09F008,0xC0B0A09EE08EFF0,0xD0C0B0AEFF00908,0xC0B0A09EEEF08F0,0xC0B0A09EEEFF008,
-    0xB0A0908EDEEEFF0,0xE0D0CF00B0A0908,0xD0C0BEF0A0908F0,0xD0C0BEF0A09F008,0xC0B0AEE0908EFF0,
-    0xD0C0BEF0AF00908,0xC0B0AEE09EF08F0,0xC0B0AEE09EFF008,0xB0A09ED08EEEFF0,0xD0C0BEFF00A0908,
-    0xC0B0AEEEF0908F0,0xC0B0AEEEF09F008,0xB0A09EDEE08EFF0,0xC0B0AEEEFF00908,0xB0A09EDEEEF08F0,
-    0xB0A09EDEEEFF008,0xA0908ECEDEEEFF0,0xE0DF00C0B0A0908,0xD0CEF0B0A0908F0,0xD0CEF0B0A09F008,
-    0xC0BEE0A0908EFF0,0xD0CEF0B0AF00908,0xC0BEE0A09EF08F0,0xC0BEE0A09EFF008,0xB0AED0908EEEFF0,
-    0xD0CEF0BF00A0908,0xC0BEE0AEF0908F0,0xC0BEE0AEF09F008,0xB0AED09EE08EFF0,0xC0BEE0AEFF00908,
-    0xB0AED09EEEF08F0,0xB0AED09EEEFF008,0xA09EC08EDEEEFF0,0xD0CEFF00B0A0908,0xC0BEEEF0A0908F0,
-    0xC0BEEEF0A09F008,0xB0AEDEE0908EFF0,0xC0BEEEF0AF00908,0xB0AEDEE09EF08F0,0xB0AEDEE09EFF008,
-    0xA09ECED08EEEFF0,0xC0BEEEFF00A0908,0xB0AEDEEEF0908F0,0xB0AEDEEEF09F008,0xA09ECEDEE08EFF0,
-    0xB0AEDEEEFF00908,0xA09ECEDEEEF08F0,0xA09ECEDEEEFF008,0x908EBECEDEEEFF0,0xEF00D0C0B0A0908,
-    0xDEF0C0B0A0908F0,0xDEF0C0B0A09F008,0xCEE0B0A0908EFF0,0xDEF0C0B0AF00908,0xCEE0B0A09EF08F0,
-    0xCEE0B0A09EFF008,0xBED0A0908EEEFF0,0xDEF0C0BF00A0908,0xCEE0B0AEF0908F0,0xCEE0B0AEF09F008,
-    0xBED0A09EE08EFF0,0xCEE0B0AEFF00908,0xBED0A09EEEF08F0,0xBED0A09EEEFF008,0xAEC0908EDEEEFF0,
-    0xDEF0CF00B0A0908,0xCEE0BEF0A0908F0,0xCEE0BEF0A09F008,0xBED0AEE0908EFF0,0xCEE0BEF0AF00908,
-    0xBED0AEE09EF08F0,0xBED0AEE09EFF008,0xAEC09ED08EEEFF0,0xCEE0BEFF00A0908,0xBED0AEEEF0908F0,
-    0xBED0AEEEF09F008,0xAEC09EDEE08EFF0,0xBED0AEEEFF00908,0xAEC09EDEEEF08F0,0xAEC09EDEEEFF008,
-    0x9EB08ECEDEEEFF0,0xDEFF00C0B0A0908,0xCEEEF0B0A0908F0,0xCEEEF0B0A09F008,0xBEDEE0A0908EFF0,
-    0xCEEEF0B0AF00908,0xBEDEE0A09EF08F0,0xBEDEE0A09EFF008,0xAECED0908EEEFF0,0xCEEEF0BF00A0908,
-    0xBEDEE0AEF0908F0,0xBEDEE0AEF09F008,0xAECED09EE08EFF0,0xBEDEE0AEFF00908,0xAECED09EEEF08F0,
-    0xAECED09EEEFF008,0x9EBEC08EDEEEFF0,0xCEEEFF00B0A0908,0xBEDEEEF0A0908F0,0xBEDEEEF0A09F008,
-    0xAECEDEE0908EFF0,0xBEDEEEF0AF00908,0xAECEDEE09EF08F0,0xAECEDEE09EFF008,0x9EBECED08EEEFF0,
-    0xBEDEEEFF00A0908,0xAECEDEEEF0908F0,0xAECEDEEEF09F008,0x9EBECEDEE08EFF0,0xAECEDEEEFF00908,
-    0x9EBECEDEEEF08F0,0x9EBECEDEEEFF008,0x8EAEBECEDEEEFF0,0xF00E0D0C0B0A0908,0xEF0D0C0B0A0908F0,
-    0xEF0D0C0B0A09F008,0xEE0C0B0A0908EFF0,0xEF0D0C0B0AF00908,0xEE0C0B0A09EF08F0,0xEE0C0B0A09EFF008,
-    0xED0B0A0908EEEFF0,0xEF0D0C0BF00A0908,0xEE0C0B0AEF0908F0,0xEE0C0B0AEF09F008,0xED0B0A09EE08EFF0,
-    0xEE0C0B0AEFF00908,0xED0B0A09EEEF08F0,0xED0B0A09EEEFF008,0xEC0A0908EDEEEFF0,0xEF0D0CF00B0A0908,
-    0xEE0C0BEF0A0908F0,0xEE0C0BEF0A09F008,0xED0B0AEE0908EFF0,0xEE0C0BEF0AF00908,0xED0B0AEE09EF08F0,
-    0xED0B0AEE09EFF008,0xEC0A09ED08EEEFF0,0xEE0C0BEFF00A0908,0xED0B0AEEEF0908F0,0xED0B0AEEEF09F008,
-    0xEC0A09EDEE08EFF0,0xED0B0AEEEFF00908,0xEC0A09EDEEEF08F0,0xEC0A09EDEEEFF008,0xEB0908ECEDEEEFF0,
-    0xEF0DF00C0B0A0908,0xEE0CEF0B0A0908F0,0xEE0CEF0B0A09F008,0xED0BEE0A0908EFF0,0xEE0CEF0B0AF00908,
-    0xED0BEE0A09EF08F0,0xED0BEE0A09EFF008,0xEC0AED0908EEEFF0,0xEE0CEF0BF00A0908,0xED0BEE0AEF0908F0,
-    0xED0BEE0AEF09F008,0xEC0AED09EE08EFF0,0xED0BEE0AEFF00908,0xEC0AED09EEEF08F0,0xEC0AED09EEEFF008,
-    0xEB09EC08EDEEEFF0,0xEE0CEFF00B0A0908,0xED0BEEEF0A0908F0,0xED0BEEEF0A09F008,0xEC0AEDEE0908EFF0,
-    0xED0BEEEF0AF00908,0xEC0AEDEE09EF08F0,0xEC0AEDEE09EFF008,0xEB09ECED08EEEFF0,0xED0BEEEFF00A0908,
-    0xEC0AEDEEEF0908F0,0xEC0AEDEEEF09F008,0xEB09ECEDEE08EFF0,0xEC0AEDEEEFF00908,0xEB09ECEDEEEF08F0,
-    0xEB09ECEDEEEFF008,0xEA08EBECEDEEEFF0,0xEFF00D0C0B0A0908,0xEEEF0C0B0A0908F0,0xEEEF0C0B0A09F008,
-    0xEDEE0B0A0908EFF0,0xEEEF0C0B0AF00908,0xEDEE0B0A09EF08F0,0xEDEE0B0A09EFF008,0xECED0A0908EEEFF0,
-    0xEEEF0C0BF00A0908,0xEDEE0B0AEF0908F0,0xEDEE0B0AEF09F008,0xECED0A09EE08EFF0,0xEDEE0B0AEFF00908,
-    0xECED0A09EEEF08F0,0xECED0A09EEEFF008,0xEBEC0908EDEEEFF0,0xEEEF0CF00B0A0908,0xEDEE0BEF0A0908F0,
-    0xEDEE0BEF0A09F008,0xECED0AEE0908EFF0,0xEDEE0BEF0AF00908,0xECED0AEE09EF08F0,0xECED0AEE09EFF008,
-    0xEBEC09ED08EEEFF0,0xEDEE0BEFF00A0908,0xECED0AEEEF0908F0,0xECED0AEEEF09F008,0xEBEC09EDEE08EFF0,
-    0xECED0AEEEFF00908,0xEBEC09EDEEEF08F0,0xEBEC09EDEEEFF008,0xEAEB08ECEDEEEFF0,0xEEEFF00C0B0A0908,
-    0xEDEEEF0B0A0908F0,0xEDEEEF0B0A09F008,0xECEDEE0A0908EFF0,0xEDEEEF0B0AF00908,0xECEDEE0A09EF08F0,
-    0xECEDEE0A09EFF008,0xEBECED0908EEEFF0,0xEDEEEF0BF00A0908,0xECEDEE0AEF0908F0,0xECEDEE0AEF09F008,
-    0xEBECED09EE08EFF0,0xECEDEE0AEFF00908,0xEBECED09EEEF08F0,0xEBECED09EEEFF008,0xEAEBEC08EDEEEFF0,
-    0xEDEEEFF00B0A0908,0xECEDEEEF0A0908F0,0xECEDEEEF0A09F008,0xEBECEDEE0908EFF0,0xECEDEEEF0AF00908,
-    0xEBECEDEE09EF08F0,0xEBECEDEE09EFF008,0xEAEBECED08EEEFF0,0xECEDEEEFF00A0908,0xEBECEDEEEF0908F0,
-    0xEBECEDEEEF09F008,0xEAEBECEDEE08EFF0,0xEBECEDEEEFF00908,0xEAEBECEDEEEF08F0,0xEAEBECEDEEEFF008,
-    0xE9EAEBECEDEEEFF0};
+ * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
+ * low for ones. */
+#define LMC__MERGE_LOW(h, H, l, L) \
+    (LMC__R##l | \
+     (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
+#define LMC__MERGE_HIGH(h, H, l, L) \
+    ((LMC__MERGE_LOW(h, H, l, L) ^ (LMC__B##l | (uint64_t)LMC__B##h << 32) * 255) + \
+     (LMC__B##l | (uint64_t)LMC__B##h << 32) + 8 * (LMC__B##L | (uint64_t)LMC__B##H << 32))
+static const uint64_t lmc__merge_low[256] = LMC__OF_MASKS(LMC__MERGE_LOW);
+static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);
 #endif
 
 #if LMC__X86
@@ -2399,8 +2241,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
- * the shifted masks. */
+ * last to the first, by masks that are shifted down. */
 LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];
@@ -2520,44 +2361,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1   ? vdupq_n_u8(0x80)
-           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
-                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
  * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
  *
@@ -2631,9 +2434,7 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
  * them is said.
  *
- * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
- * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
- * other machines; what follows is for x86 alone. */
+ * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2805,8 +2606,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 
 #ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
- * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
+ * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
@@ -2868,42 +2668,6 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
- * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
-}
-
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
 LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
@@ -2924,11 +2688,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
- *
- * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
- * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
- * and masked loads and stores, which touch no byte whose bit is 0. */
+ * where these are inlined. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -2986,41 +2746,6 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
-
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
- * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
-}
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -3064,7 +2789,51 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
+#if LMC__NEON || LMC__X86
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+#define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
+    typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
+    typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint32_t lmc__u32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint64_t lmc__u64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef int8_t lmc__i8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                    \
+    typedef int16_t lmc__i16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int32_t lmc__i32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int64_t lmc__i64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    INLINE VECTOR lmc__sign_bits_##isa(unsigned width)                                             \
+    {                                                                                              \
+        const lmc__u64s_##isa zero = {0};                                                          \
+        return (VECTOR)(zero + (width == 1   ? 0x8080808080808080u                                 \
+                                : width == 2 ? 0x8000800080008000u                                 \
+                                : width == 4 ? 0x8000000080000000u                                 \
+                                             : 0x8000000000000000u));                              \
+    }                                                                                              \
+    INLINE VECTOR lmc__negative_##isa(VECTOR v, unsigned width)                                    \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__i8s_##isa)v < 0)                                      \
+               : width == 2 ? (VECTOR)((lmc__i16s_##isa)v >> 15)                                   \
+               : width == 4 ? (VECTOR)((lmc__i32s_##isa)v >> 31)                                   \
+                            : (VECTOR)((lmc__i64s_##isa)v < 0);                                    \
+    }                                                                                              \
+    INLINE VECTOR lmc__plus_##isa(VECTOR a, VECTOR b, unsigned width)                              \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a + (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
+    }                                                                                              \
+    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
+    }
+#endif
+
 #if LMC__NEON
+LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
 #define LMC__VECTOR uint8x16_t
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__INLINE_ISA LMC__INLINE
@@ -3107,6 +2876,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #endif
 
 #if LMC__X86
+LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
@@ -3138,6 +2908,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #undef LMC__INLINE_ISA
 /* -- */
 
+LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
@@ -3494,7 +3265,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * mantissas hardly do.
  *
  * On their own they are called for samples and for what the loops of split_root and join_root leave
- * over; those use the same steps in registers (split_join_vec.inl).
+ * over.
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
@@ -3563,12 +3334,9 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest,
- * fewer than eight, goes through buffers of a whole group, so that nothing beyond src or a row is
- * touched. Width 2 has a loop of its own, since bf16 and fp16 are most of what there is:
- * sixteen elements in arrays of constant length, which become vectors of SSE2, Altivec and the like
- * without an intrinsic. The words' transposes are for the other widths, and for what that
- * leaves. */
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest
+ * goes through buffers of a whole group. Width 2 has loops of constant length that compilers turn
+ * into vectors. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, enum lmc__order order)
 {
@@ -3627,9 +3395,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
- * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
- * leaves over AVX2's will do (tiers.h). */
+ * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
@@ -4071,9 +3837,8 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
  *     bytes of w     0  1  2  3  4  5  6  7
  *     table          0  1  2  3  4  5  6  7     its counter [byte]
  *
- * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
- * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
+ * Counters have 16 bits: the tables take 4 KiB of the first cache. Of a delta's upper planes most
+ * are constant. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
@@ -4111,12 +3876,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
- *
- *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
- *     then nibbles            at most 4, which fits in 4 bits
- *     then bytes              at most 8: here it suffices to mask once, behind the addition
- *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -4186,13 +3946,9 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /* == kernels/map.h ============================================================================= */
 
-/*
- * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
+/* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
- * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
- * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
- * time.
- */
+ * partition these; the inverse is for an escape's bytes. */
 
 #ifndef LMC_NO_ENCODER
 /* Four look-ups before four stores: a store of bytes may change src or the table for all that the
@@ -4338,9 +4094,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * The encoder calls it for each inner node of a tree (lmc__put_node), and split_root for the root,
- * strip by strip. What it compares are ranks, the places of the symbols' leaves in the tree: then
- * each node's leaves are consecutive, and one comparison with the first of the right child tells.
+ * What is compared are ranks, the places of the symbols' leaves in the tree: so each node's leaves
+ * are consecutive.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
  * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
@@ -4355,10 +4110,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * left may be src, for it never overtakes it: when the elements [i, i + V) are in a register, at
  * most i have gone to the left, so what is stored then ends before i + V, where the next load
  * begins. right may not.
- *
- * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
- * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
- * cost as much in instructions: bench/tried.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -4477,9 +4228,8 @@ LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t
  *     to right at     0         r1        r2        r3         from n_right on
  *     to left at      0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * r1, r2, r3 are three independent popcounts of a longer and longer part of m, so that the eight
- * addresses do not form a chain. The only one from step to step is n_right. split_root uses this
- * step too. */
+ * r1, r2, r3 are popcounts of a longer and longer part of m, so that the eight addresses do not
+ * form a chain. split_root uses this step too. */
 LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
                                                  size_t n_right, __m256i v, uint32_t m)
 {
@@ -4493,10 +4243,8 @@ LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, 
     return n_right + (size_t)_mm_popcnt_u64(m);
 }
 
-/* want_left and want_right are constant: assigning NULL lets the compiler drop the stores of a side
- * that is not wanted from the step. The number on the left is i - n_right. The last step loads 32
- * bytes and stores as if all counted; only m is cut to the n - i that do, which also keeps what is
- * behind them from the right. Mask bytes go through `word`: mask + i / 8 may have fewer than 4. */
+/* want_left and want_right are constant. The last step loads 32 bytes and stores as if all counted;
+ * only m is cut to the n - i that do. */
 LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                  const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
@@ -4541,11 +4289,7 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...
  *     compress(v, m, v)       b c f h . . . . ...     to right
- *     compress(v, ~m, v)      a d e g . . . . ...     to left
- *
- * A store may begin where the list ends and is of 64 bytes: all of the slack. The last step is a
- * copy of the loop's body, so that this needs no `valid`. In it the elements of slack are neither
- * in m nor in valid & ~m; they would do no harm on the left, behind its end. */
+ *     compress(v, ~m, v)      a d e g . . . . ...     to left */
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
                                                      int want_left, int want_right)
@@ -4603,17 +4347,12 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read: as many bytes of right as it has ones, of
- * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
- * made the lists, so both are that long. A step loads a whole group of each list, wherever it
- * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
- * no meaning, lie in dst's slack.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
+ * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
+ * slack. dst gets whole groups too, so it must not overlap the sides.
  *
- * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
- * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
- * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
+ * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
+ * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -4669,10 +4408,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
- *
- * c is 8 at most, so 8 - c is not negative and the one instruction, vabd, is right for both kinds.
- * before: ones in the 16 j elements before; the zeros there are 16 j - before. */
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -4747,9 +4483,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *
  * What stands at the dots does not matter: the blend takes the other side there. The second half's
  * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b.
- *
- * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
+ * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int left_list, int right_list)
@@ -4912,21 +4646,11 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * One flat node of depth D takes the place of 2^D - 1 inner nodes: no partition, no merge, no bytes
- * that are moved D times. src[i] is a rank, and a node's leaves are consecutive ones, so that rank
- * - first is the number; any number of D bits is a leaf, so a decoder has nothing to check but the
- * unused bits.
- *
- * Exactly means more here than elsewhere: planes stand one behind the other without a gap, at any
- * byte, and a step goes through all of them. A store of a few bytes too many at the end of plane d
- * would spoil the start of plane d + 1, which the first step has written. So the last step's masks
- * go through a word from which ceil((n - i) / 8) bytes are copied. src and dst are lists, so their
- * last vectors need no care; what src's slack holds is masked out, and what dst's gets is of no
- * meaning. bits and the list must not overlap.
+ * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
+ * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
+ * the list must not overlap.
  */
 
-/* v = 2 v + bit for eight bytes at once: they stay below 64, so no bit leaves its byte. Each is a
- * number of `depth` bits, also behind n, so symbols is not read beyond its entries. */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -4981,11 +4705,7 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on
- *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
- * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
- * one, load_mask reads exactly: the last plane ends where input may end. */
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
 LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
 {
     __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
@@ -5052,10 +4772,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight: bits that are added are distinct,
- * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
- * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
- * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
+/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
+ * 2^depth are not read, by a masked load. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -5226,10 +4945,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other: checksum, split, map,
- * partition, say. But a block does not fit into the first cache, and every pass over it would read
- * from the second what the pass before wrote there. So they take a strip of the block through all
- * stages, then the next one:
+ * Each of them does what several kernels could do one after the other. But a block does not fit
+ * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -5240,7 +4957,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip. */
+ * the kernels of the tier do the rest of the block, strip by strip.
+ */
 
 /* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
  * stays in a first cache of 32 KiB. */
@@ -5414,19 +5132,14 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root.
  *
- * Why the root with it: a tree's root is the one node that all n bytes of a plane go through, and
- * here they are in a register already. Three passes less over the plane (its store, a map, a
- * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
- * with each level (lmc__put_node).
+ * The root is the one node that all bytes of a plane go through, and here they are in a register
+ * already: three passes less over the plane.
  *
  * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
- * bytes. Planes other than the root's are written exactly, for raw ones lie in the
- * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
- * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
- * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
- * mask begins with a byte.
- *
- * Cycles for 64 elements of bf16: about 12 to 14 with AVX-512 (Zen 4), without the CRC. */
+ * bytes. Planes other than the root's and root->mask are written exactly; left and right are lists.
+ * Nothing may overlap but left and the row. Where a loop ends, the number of elements is a multiple
+ * of 8.
+ */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
@@ -5437,9 +5150,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * the start of the next strip's place in the row, which the split fills later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
- *            0                    i - n_right        i                     i + m
- *
- * Other planes' places behind the strip are not touched: split writes exactly. */
+ *            0                    i - n_right        i                     i + m */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   enum lmc__order order, uint64_t *sum, lmc__progress done)
@@ -5533,10 +5244,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *                         |================|                                       split
  *
  * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
- * lanes are joined to one register, which goes on as lane 0 of the next strip.
- *
- * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
- * for samples have broken the order by which the hardware foresees them. */
+ * lanes are joined to one register, which goes on as lane 0 of the next strip. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
@@ -5706,9 +5414,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         left = root->left;
         right = root->right;
     }
-    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
-     * count; the next step writes over the others, or they lie in the list's slack. left may be the
-     * row itself, which is not written here. */
+    /* left, right: where the next ranks go. left may be the row itself, which is not written
+     * here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
@@ -5802,15 +5509,13 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
- * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
- * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
- * fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
+ * once for each block, when all that could be wrong with its payload has been found.
  *
- * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
- * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
- * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
- * to be done with it, the CRC above all, must be done before. */
+ * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
+ * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
+ * before.
+ */
 
 /* What is left of a side when `used` bytes of its list are. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -5910,10 +5615,7 @@ typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 :
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
  * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
- * the other, so without a gap each load would meet the store before it; and with one of 64 the one
- * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
- * 32 vectors earlier, or 96 when the buffers have changed places. */
+ * reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -6052,9 +5754,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
- *
- * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the order. */
+ */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -6174,17 +5874,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
- * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
- * comparisons a step, so that few classes are fast.
- *
  * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
  * elements how many of them are in class c or before, a row of bytes for each class but the last.
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
- * set_highest_* are for group and ungroup too.
+ * base is read exactly.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -6219,6 +5914,12 @@ LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
+/* That of element i: it is within the last two bytes. */
+LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
+{
+    return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
+}
+
 /* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
  * ascend: one pass over both. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
@@ -6230,23 +5931,15 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                         size_t n, unsigned width, const lmc__grouping *grouping)
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
 {
     uint8_t classes[256];
     size_t i;
     lmc__set_class_table(classes, grouping);
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
-}
-
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
-static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                unsigned width, const lmc__grouping *grouping)
-{
-#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
 }
 
 static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -6295,9 +5988,8 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
- * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
+ * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -6368,11 +6060,64 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
- * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
- * of eight groups these are bytes side by side, and then the four are added. To count by the ones
- * of masks would take half as long again.
+LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
+{
+    __m256i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
+    return lmc__keys_avx2(b, width);
+}
+
+/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
+                                          unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
+{
+    const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
+    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
+    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
+}
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
+{
+    __m256i low, high;
+#define LMC__CALL(w)                                                                               \
+    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return lmc__in_range_avx2(low, high, first, more);
+}
+
+/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
+ * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+ * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -6380,24 +6125,20 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
  *
  * tally: where the step's bytes of class 0 go, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
-                                           size_t row, const uint8_t *base, unsigned width,
+                                           size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
 {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
-    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
-    unsigned v, p, c;
-    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
-        keys[v] = lmc__keys_avx2(b, width);
-    }
+    unsigned v, c;
     for (c = 0; c + 1 < n_classes; c++) {
+        const __m256i t = threshold[c];
         __m256i all = zero;
         __m128i groups;
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
-            const __m256i sum = _mm256_add_epi8(
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            const __m256i sum =
+                _mm256_add_epi8(_mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v]), one),
+                                _mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v + 1]), one));
             all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
@@ -6408,37 +6149,43 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     }
 }
 
-/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
- * than the hardware looks ahead, so the next one is fetched. */
-LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                   const uint8_t *base, size_t n, unsigned width,
-                                                   const lmc__grouping *grouping, uint8_t *tally)
+LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSES],
+                                               const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+}
+
+/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
+ * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+{
+    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    size_t i;
+    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
+        LMC__PREFETCH((const uint8_t *)(ahead + i));
+}
+
+/* What is left over, less than a step, is counted one by one. */
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally)
 {
     const size_t row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m256i threshold[LMC__MAX_CLASSES];
-    unsigned c, j;
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    unsigned c;
+    lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const bytes = base + i * width;
-        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
-        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
-                             n_classes);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-}
-
-LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping, uint8_t *tally){
-#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
@@ -6455,6 +6202,35 @@ LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     if (width >= 4)
         LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
     return lmc__even_avx512(v[0], v[1]);
+}
+
+/* As on AVX2. */
+LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
+{
+    __m512i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
+    return lmc__keys_avx512(b, width);
+}
+LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
+                                              unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
+        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
+                                                  uint8_t first, uint8_t more)
+{
+    __m512i keys;
+#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
+                                  lmc__splat_avx512(more));
 }
 
 /* As on NEON. */
@@ -6477,8 +6253,7 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
- * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
  * faster by it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
@@ -6520,29 +6295,24 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 }
 
 #ifndef LMC_NO_ENCODER
-/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
- * class c, and before[g][c] is how many of the class there are before the group. They are found in
- * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
- * and what is made with them would take a hundred cycles, too many for steps to overlap. */
-#define LMC__FOUND_GROUPS 8u
+/* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
+ * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
+ * ahead of their use, so that steps overlap. */
 typedef struct lmc__found {
-    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+    uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
 
 /* n_of: elements of each class so far; those of the groups are added. */
-LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
-                                      unsigned set, const uint8_t *base, size_t n_groups,
-                                      unsigned width)
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const lmc__finder *finder,
+                                      unsigned set, const uint8_t *base, unsigned width)
 {
+    const __m512i *const table = finder->table[set];
     const __m512i own[4] = {table[0], table[1], table[2], table[3]};
     __m512i sum = n_of[set];
-    size_t g;
-    unsigned p;
-    for (g = 0; g < n_groups; g++) {
-        __m512i b[8], m;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx512(base + 64 * (g * width + p));
-        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+    unsigned g;
+    for (g = 0; g < LMC__TALLY_GROUPS; g++) {
+        const __m512i keys = lmc__load_keys_avx512(base + 64 * g * width, width),
+                      m = lmc__class_masks_avx512(keys, own);
         _mm512_storeu_si512(&found->mask[g][8 * set], m);
         _mm512_storeu_si512(&found->before[g][8 * set], sum);
         sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
@@ -6551,10 +6321,13 @@ LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __
 }
 LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
                                           const lmc__finder *finder, const uint8_t *base,
-                                          size_t n_groups, unsigned width)
+                                          unsigned width)
 {
-    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
-    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+    unsigned set;
+#define LMC__CALL(w)                                                                               \
+    for (set = 0; set < finder->n_sets; set++) lmc__find_set(found, n_of, finder, set, base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
 }
 
 /* n_of, at the end of a loop. */
@@ -6571,44 +6344,32 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */
-LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping,
-                                                       uint8_t *tally)
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
     size_t i;
-    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
+    __m512i keys[LMC__TALLY_GROUPS], up_to[LMC__MAX_CLASSES / 8];
     uint64_t in_classes[LMC__MAX_CLASSES];
     lmc__finder finder;
-    unsigned v, p, c, set;
+    unsigned v, c, set;
     lmc__set_finder(&finder, grouping, 1);
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
-        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
-        {
-            const size_t at = i + 64 * v;
-            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                lmc__fetch_ahead_avx512(base, at, n, width, p);
-                b[p] = lmc__load_avx512(base + at * width + 64 * p);
-            }
-            keys[v] = lmc__keys_avx512(b, width);
-        }
-        groups[0] = groups[1] = _mm512_setzero_si512();
-        for (set = 0; set < finder.n_sets; set++)
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
-                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
-                                                   keys[v], finder.table[set])),
-                                               8 * v));
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
-            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            __m512i groups = _mm512_setzero_si512();
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups = _mm512_or_si512(
+                groups, _mm512_slli_epi64(_mm512_popcnt_epi64(
+                                              lmc__class_masks_avx512(keys[v], finder.table[set])),
+                                          8 * v));
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups);
             up_to[set] =
-                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups, _mm512_setzero_si512()));
         }
         if (tally)
             for (c = 0; c + 1 < n_classes; c++)
@@ -6619,15 +6380,6 @@ LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
-}
-
-LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                  const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping, uint8_t *tally)
-{
-#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 #endif
 
@@ -6643,33 +6395,27 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
- * The vector tiers find an element's class without a table look-up: the classes are intervals of
- * keys, one behind the other, so a class is the elements whose key is not above its highest one and
- * above that of the class before. For each class in turn, its elements of a step are packed, by the
- * same shuffle in all planes, and stored at the end of its lists. One plane of a step of eight
- * elements, of two classes:
+ * For each class in turn, the vector tiers pack its elements of a step, by the same shuffle in all
+ * planes, and store them at the end of its lists. One plane of a step of eight elements, of two
+ * classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
- * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
- * meaning. The next store to this list begins there and writes over it; the last one's lies in the
- * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
+ * over by the next one, or lies in the list's slack. A class without an element in a step is stored
+ * to as well: no branch depends on the data. So every class has lists with slack, even if they are
+ * empty, and no two lists share slack.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
- * of the lists come from count_classes with the same grouping. The encoder calls this for each
- * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
+ * grouping.
+ */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
- * the loop over p and the residual's masks are. order is a constant for each of the two calls of
- * lmc__residual, which compute only what they return then. */
+/* m elements from done->n on, which are at src; done is moved on. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -6741,9 +6487,6 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
  *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
  *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
  *
- * Eight addresses are known at once, so no store waits for the one before. Each is of 8 bytes.
- *
- * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
  * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
  * those of odd j are brought there by vext, once for all classes. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
@@ -6788,9 +6531,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
             /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
-            if (width >= 2) lmc__split_step_neon(v, width, 1);
-            if (width >= 4) lmc__split_step_neon(v, width, 2);
-            if (width >= 8) lmc__split_step_neon(v, width, 4);
+            lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
@@ -6834,12 +6575,9 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
-    case 2: lmc__group_loop_neon(k, classes, src, &block, 2, &done); break;
-    case 4: lmc__group_loop_neon(k, classes, src, &block, 4, &done); break;
-    default: lmc__group_loop_neon(k, classes, src, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -6860,9 +6598,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
  *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
  *   union            1  4  6  8 11  8  8  8    8  8 ...
  *
- * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
- * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
- * lmc__behind and ends in its 24 bytes. */
+ * Moving up by k is a shuffle itself: the 16 bytes of lmc__behind from 8 - k on; k is at most 8. */
 LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -6883,10 +6619,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
- * which begins where the first one's elements end, puts that right.
- *
- * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
- * otherwise load each row's address again after each store. */
+ * which begins where the first one's elements end, puts that right. */
 LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -6924,9 +6657,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys = lmc__keys_avx2(b, width);
-            if (width >= 2) lmc__split_step_avx2(v, width, 1);
-            if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            lmc__split_vectors_avx2(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
@@ -6980,12 +6711,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx2(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx2(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx2(classes, src, &block, &done); break;
-    default: lmc__group_8_avx2(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
@@ -6996,10 +6724,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
- *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector
- *
- * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
- * All places are below 64, and a store of 32 bytes suffices for as many elements. */
+ *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
 LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -7037,9 +6762,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         keys = lmc__keys_avx512(b, width);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
@@ -7087,12 +6810,9 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx512(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx512(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx512(classes, src, &block, &done); break;
-    default: lmc__group_8_avx512(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -7116,16 +6836,15 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
  *
  * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
- * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
- * follows from base alone, and the decoder has made the lists as long as count_classes says of the
- * same base; so no list is overrun, whatever the block holds.
+ * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
+ * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all. */
+ * frequent one (what has not changed), needs nothing at all.
+ */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list: nothing depends on it then. The loops below
- * leave such counts behind (NEON), or not; a class without lists reads none of them. */
+ * classes' elements here, also of those without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -7156,19 +6875,16 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. done->next says how far each class's lists were used up by the loop before, so the two
- * need not agree on anything else. The CRC goes over what has just been written. */
+ * end with. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
-    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
-    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
-    default: lmc__ungroup_body(dst, sides, block, 8, done);
-    }
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -7185,9 +6901,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
+ * vector replaces the zeros behind the loop over classes.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
@@ -7277,9 +6992,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
-        if (width >= 8) lmc__join_step_neon(v, width, 4);
-        if (width >= 4) lmc__join_step_neon(v, width, 2);
-        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        lmc__join_vectors_neon(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -7304,12 +7017,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
-    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
-    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
-    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     done.crc = k->crc32c(0, dst, done.n * width);
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
@@ -7388,9 +7098,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -7434,12 +7142,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
-    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
-    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
-    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
@@ -7504,9 +7209,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -7557,12 +7260,9 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
-    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
-    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
-    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif
@@ -7584,9 +7284,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
  * spread each class's residuals over all of its elements, zeros and all.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
- * element's number reaches. So how far at and residual are read follows from at alone: whatever the
- * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
+ * at and residual are read follows from at alone; a number beyond the class's elements changes
  * nothing.
  */
 
@@ -7673,69 +7372,22 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * So keys are looked at where there are changes. No branch depends on where these lie but the ends
- * of loops, once for each class and chunk.
- *
  * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made. */
+ * wanted again: elements are written when all of a chunk's are made.
+ */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
- * bytes each and a pad. */
+/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
+ * of these are written whole. */
 typedef struct lmc__pending {
     size_t n;
-    uint16_t *place;
-    uint8_t *element, *residual;
+    uint16_t place[LMC__PATCH_CHUNK];
+    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
-
-/* Element number `place` of the chunk. */
-LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
-                                  const uint8_t *residual, size_t j, unsigned width)
-{
-    const size_t n = pending->n++;
-    pending->place[n] = (uint16_t)place;
-    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
-    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
-}
-
-/* Restores them, and writes them to the chunk. */
-#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
-    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
-                                         unsigned width, enum lmc__order order)                    \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i < pending->n * width; i += size)                                             \
-            lmc__store_##isa(pending->element + i,                                                 \
-                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
-                                                lmc__load_##isa(pending->element + i), width,      \
-                                                order));                                           \
-        for (i = 0; i < pending->n; i++)                                                           \
-            lmc__store_element(chunk, pending->place[i],                                           \
-                               lmc__load_element(pending->element, i, width), width);              \
-    }
-LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
-#undef LMC__DEFINE_WRITE_PENDING
-
-/* The keys of each class: from first[c] on, so many more. */
-typedef struct lmc__key_ranges {
-    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
-} lmc__key_ranges;
-
-LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c < grouping->n_classes; c++) {
-        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] =
-            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
-                      ranges->first[c]);
-    }
-}
 
 /* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
  * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
@@ -7766,6 +7418,49 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
+/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
+LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+{
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
+                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                             _mm256_set1_epi16(0x0F0E));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+}
+LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+{
+    __m512i sums = _mm512_cvtepu8_epi16(own), last;
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+    /* the last of each eight, in all of it; those of eight, then sixteen before are added; and all
+     * go to the eight behind */
+    last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+    sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    lmc__store_avx512((uint8_t *)up_to, sums);
+}
+
+/* How many of these sums are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+}
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
+{
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
  * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
@@ -7779,133 +7474,9 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-
-/* Which of the 64 elements at base have keys of a range. */
-LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
-                                              uint8_t more)
+LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
 {
-    __m256i b[8];
-    uint32_t m[2];
-    unsigned half, p;
-    LMC__UNROLL for (half = 0; half < 2; half++)
-    {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (half * width + p));
-        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
-            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
-            _mm256_set1_epi8((char)more)));
-    }
-    return m[0] | (uint64_t)m[1] << 32;
-}
-
-/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
-LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
-                                            const uint8_t *base, size_t n_groups,
-                                            const uint8_t *tally, size_t row,
-                                            const lmc__patches *changes,
-                                            const lmc__key_ranges *ranges, unsigned n_classes,
-                                            unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
-                                 more = ranges->more[c];
-            const __m256i low =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-            __m256i high =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                                              _mm256_set1_epi16(0x0F0E)));
-            lmc__store_avx2((uint8_t *)(up_to + 1), low);
-            lmc__store_avx2((uint8_t *)(up_to + 17), high);
-            do {
-                const uint32_t number = at[next] - seen;
-                const __m256i wanted = _mm256_set1_epi16((short)number);
-                /* packs takes halves of the two vectors in turn, but only how many counts */
-                const unsigned group =
-                    LMC__PATCH_GROUPS -
-                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-                const uint64_t m =
-                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
-                lmc__add_pending(pending, base,
-                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
-                                 residual, next, width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
-}
-
-/* As on AVX2; a group's mask is one comparison. */
-LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
-                                                const uint8_t *base, size_t n_groups,
-                                                const uint8_t *tally, size_t row,
-                                                const lmc__patches *changes,
-                                                const lmc__key_ranges *ranges, unsigned n_classes,
-                                                unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c, p;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c];
-            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
-                          more = _mm512_set1_epi8((char)ranges->more[c]);
-            __m512i sums = _mm512_cvtepu8_epi16(own), last;
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
-            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
-             * and all go to the eight behind */
-            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
-            do {
-                const uint32_t number = at[next] - seen;
-                const unsigned group = (unsigned)_mm_popcnt_u32(
-                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
-                __m512i b[8];
-                uint64_t m;
-                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                    lmc__load_avx512(base + 64 * (group * width + p));
-                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
-                                           more);
-                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
-                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
-                                 width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
+    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
 
 /* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
@@ -7919,15 +7490,8 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
         lmc__store_avx2(dst + i + 32, high);
     }
 }
-LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i;
-    for (i = 0; i < size; i += 64) {
-        lmc__touch_ahead(dst, i);
-        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
-    }
-}
 
+/* The CRC of a strip; the next one is fetched meanwhile. */
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -7945,76 +7509,106 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
- * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
-    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
-                                         const lmc__delta_block *block, const uint8_t *tally,      \
-                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
+/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
+ * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
+        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
+        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
+        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
+        unsigned width, enum lmc__order order)                                                     \
     {                                                                                              \
-        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
-        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
-        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
-        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
-        uint16_t places[LMC__PATCH_CHUNK];                                                         \
-        lmc__pending pending;                                                                      \
-        lmc__key_ranges ranges;                                                                    \
-        size_t i, j, p;                                                                            \
-        pending.place = places;                                                                    \
-        pending.element = elements;                                                                \
-        pending.residual = residuals;                                                              \
-        lmc__set_key_ranges(&ranges, block->grouping);                                             \
-        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
-            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
-                         size = in_strip * width;                                                  \
-            const uint8_t *const base = block->base + i * width;                                   \
-            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
-            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
-            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
-                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
-                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
-                                       tally + (i + j) / 64, row, changes, &ranges,                \
-                                       block->grouping->n_classes, width);                         \
-                for (p = 0; undo && p < pending.n; p++)                                            \
-                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+        const __m256i here =                                                                       \
+            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
+        __m256i before = _mm256_setzero_si256();                                                   \
+        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
+        size_t n = 0, i;                                                                           \
+        unsigned c;                                                                                \
+        up_to[0] = 0;                                                                              \
+        for (c = 0; c < n_classes; c++) {                                                          \
+            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
+                          own = _mm256_sub_epi8(all, before);                                      \
+            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
+                                  end = seen + lmc__sum_bytes_avx2(own);                           \
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
+                                 more = ranges->more[c];                                           \
+            uint32_t next = done->next[c];                                                         \
+            before = all;                                                                          \
+            done->seen[c] = end;                                                                   \
+            if (at[next] >= end) continue;                                                         \
+            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            do {                                                                                   \
+                const uint32_t number = at[next] - seen;                                           \
+                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const uint64_t m =                                                                 \
+                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
+                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
+                pending->place[n] = (uint16_t)place;                                               \
+                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
                                    width);                                                         \
-                if (block->order == LMC__ORDER_FLOAT)                                              \
-                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
-                else                                                                               \
-                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
-                                             LMC__ORDER_INTEGER);                                  \
-            }                                                                                      \
-            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
-            if (streams) lmc__stream_avx2(to, out, size);                                          \
+                lmc__store_element(pending->residual, n++,                                         \
+                                   lmc__load_element(residual, next, width), width);               \
+            } while (at[++next] < end);                                                            \
+            done->next[c] = next;                                                                  \
         }                                                                                          \
-        done->n = n;                                                                               \
+        for (i = 0; undo && i < n; i++)                                                            \
+            lmc__note_undo(undo, from + pending->place[i],                                         \
+                           lmc__load_element(pending->element, i, width), width);                  \
+        for (i = 0; i < n * width; i += vector)                                                    \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                order));                                           \
+        for (i = 0; i < n; i++)                                                                    \
+            lmc__store_element(out, pending->place[i],                                             \
+                               lmc__load_element(pending->element, i, width), width);              \
     }
-#define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
-    LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(2, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
-    TIER static uint32_t lmc__patch_##isa(                                                         \
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_PATCH_CHUNK
+
+/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
+ * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+#define LMC__CALL_CHUNK(isa, w)                                                                    \
+    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
+                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
+                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
+#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
+#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
+#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
     {                                                                                              \
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
+        const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
+        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
         lmc__patch_progress done;                                                                  \
+        lmc__key_ranges ranges;                                                                    \
+        lmc__pending pending;                                                                      \
+        size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
-        switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
+        lmc__set_key_ranges(&ranges, grouping);                                                    \
+        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
+            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+            const uint8_t *const from = base + i * width;                                          \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
+        done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
-LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
-#undef LMC__DEFINE_PATCHES
+LMC__DEFINE_PATCH(avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
+#undef LMC__CALL_avx2
+#undef LMC__CALL_avx512
+#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/changes.h ========================================================================= */
@@ -8091,13 +7685,25 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width){
+#define LMC__CALL(w)                                                                               \
+    for (; n_kept < n_changed; n_kept++)                                                           \
+    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
-                                            const lmc__changed *changed, size_t most,
-                                            const uint8_t *src, const uint8_t *base, size_t n,
-                                            unsigned width)
+LMC__INLINE_AVX2 size_t
+    lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
+                        size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                        unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -8142,10 +7748,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
- * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, from its copy. */
+/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
+ * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
+ * its copy. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -8191,13 +7796,12 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                 _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
                 n_changed += (size_t)_mm_popcnt_u32(m);
             }
-        if ((i + 4 * step) % strip == 0)
-            for (; n_kept < n_changed; n_kept++)
-                lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before,
-                                 width);
+        if ((i + 4 * step) % strip == 0) {
+            lmc__keep_changed(&to, n_kept, n_changed, i - i % strip, now, before, width);
+            n_kept = n_changed;
+        }
     }
-    for (; n_kept < n_changed; n_kept++)
-        lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
+    lmc__keep_changed(&to, n_kept, n_changed, i - i % strip, now, before, width);
     *crc = i ? lmc__crc_finish(sum, 4) : 0;
     return lmc__list_strips(k, crc, changed, most, src, base, i, n, width, n_changed);
 }
@@ -8242,12 +7846,24 @@ static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
     lmc__set_class_table(r->class_of, grouping);
 }
 
+#if LMC__NEON || LMC__X86
+/* The class of each changed element, to where its rank will be. */
+static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+{
+    size_t j = 0;
+#define LMC__CALL(w)                                                                               \
+    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
 /* Elements [r->n, n), one by one. This is the definition. */
 static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
         if (r->next < r->n_changed && r->changed[r->next] == i)
             r->ranks[r->next++] = (uint32_t)r->counts[c];
         r->counts[c]++;
@@ -8268,7 +7884,7 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 #if LMC__NEON
 /* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
     size_t j = r->next;
@@ -8276,16 +7892,14 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
     for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+        c = r->ranks[j];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
     r->n += 64;
 }
-#endif
 
-#if LMC__NEON
 LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
                                      const lmc__grouping *grouping)
 {
@@ -8313,7 +7927,7 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, width, n_classes);
+        lmc__rank_step(r, m, n_classes);
     }
 }
 
@@ -8324,6 +7938,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+    lmc__rank_classes(&r, width);
 #define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -8343,99 +7958,78 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element; and a step has one loop over these, whose end can be foreseen better than that of one in
  * each group. */
-LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
-                                          const lmc__grouping *grouping)
-{
-    const unsigned n_classes = grouping->n_classes;
-    const uint32_t *const changed = r->changed;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
-    uint64_t tally[LMC__MAX_CLASSES];
-    __m256i threshold[LMC__MAX_CLASSES];
-    lmc__key_ranges ranges;
-    lmc__set_key_ranges(&ranges, grouping);
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
-    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const base = r->base + i * width;
-        up_to[n_classes - 1] = i;
-        memcpy(before, up_to, sizeof before);
-        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
-                             n_classes);
-        tally[n_classes - 1] = 64 * LMC__ONES8;
-        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
-            const size_t group = (changed[j] - i) / 64;
-            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
-            uint64_t m, groups;
-            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
-            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
-                                    ranges.more[c]);
-            groups = tally[c] - (c ? tally[c - 1] : 0);
-            r->ranks[j] =
-                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
-                           (size_t)_mm_popcnt_u64(m & low));
-        }
-    }
-    up_to[n_classes - 1] = i;
-    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
-    r->next = j;
-    r->n = i;
-}
-
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
 {
+    const unsigned n_classes = grouping->n_classes;
+    const uint32_t *const places = changed->place;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-#define LMC__CALL(w) lmc__rank_loop_avx2(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    lmc__rank_classes(&r, width);
+    lmc__set_key_ranges(&ranges, grouping);
+    lmc__set_thresholds_avx2(threshold, grouping);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, keys, threshold, n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (places[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = ranks[j];
+            m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
+                                   ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
+                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+        }
+    }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r.next = j;
+    r.n = i;
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
- * changed element, and there is no branch for each group, which could not be foreseen where about
- * one element in 64 has changed. */
-LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
-                                              const lmc__grouping *grouping)
-{
-    const size_t step = 64 * LMC__FOUND_GROUPS;
-    const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
-    const uint32_t *next = changed;
-    __m512i n_of[LMC__MAX_CLASSES / 8];
-    lmc__finder finder;
-    lmc__found found;
-    size_t i;
-    lmc__set_finder(&finder, grouping, 0);
-    n_of[0] = n_of[1] = _mm512_setzero_si512();
-    for (i = 0; i + step <= n; i += step) {
-        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
-        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
-        for (; next < end && *next < i + step; next++) {
-            const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            const size_t j = (size_t)(next - changed);
-            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
-            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
-            r->ranks[j] =
-                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
-        }
-    }
-    lmc__store_found(r->counts, n_of);
-    r->next = (size_t)(next - changed);
-    r->n = i;
-}
-
+/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
+ * a step has an end that can be foreseen better than one in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
+    const uint32_t *const places = changed->place;
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     lmc__ranking r;
+    size_t i, j = 0;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-#define LMC__CALL(w) lmc__rank_loop_avx512(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    lmc__rank_classes(&r, width);
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, base + i * width, width);
+        for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            const unsigned c = ranks[j];
+            const size_t g = (places[j] - i) / 64;
+            ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
+        }
+    }
+    lmc__store_found(counts, n_of);
+    r.next = j;
+    r.n = i;
     lmc__rank_rest(&r, n, width);
 }
 #endif
@@ -8459,19 +8053,15 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
- * steps of bits are nearly equal ratios, and exactly so from octave to octave.
+ * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
- * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
+ * All tiers, compilers and options must give the same bits. So what could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
  *
- * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
- * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
- * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
- * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
- * encoders.
+ * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
+ * overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -8663,9 +8253,7 @@ static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src
 }
 
 /* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. The sum of logarithms, in effect, from which a group's scale is found
- * (quantise/fit_scales.h, which asks for 16384 at most). It fits in 32 bits: 17 for each element,
- * times 2^15. */
+ * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -8751,22 +8339,18 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     LMC__INLINE_ISA   what its inline functions begin with
  *     LMC__STATIC_ISA   what its other functions begin with
  *
- * which it undefines at its end. Each function has the name of the scalar one, and each line of a
- * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that.
+ * which it undefines at its end. Each line of a step computes what the scalar text does for one
+ * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
  *
- * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
- * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
- * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
- * signed ones: gcc and clang define vector arithmetic so.
+ * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * numbers. Operators wrap, also the signed ones.
  *
  *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
- * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
- * operations are independent from those of the next but the count of exceptions. */
+ * leaves the rest to the scalar one. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
@@ -9631,8 +9215,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
- * the same bytes, so that is a matter of speed only.
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
@@ -9713,11 +9296,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
+/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
+ * join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -9770,18 +9350,11 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/*
- * Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library.
- *
- * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
- * the same answer, and what the pointer points to is constant and was there before: nothing has to
- * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done, also if the user limits the tier meanwhile.
- */
-
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
- * relaxed atomics do. */
+/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library is a pointer to a constant table, chosen at
+ * first use. Threads that choose at the same time find the same answer, and the table was there
+ * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -9811,8 +9384,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
- * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
- * virtual machine it traps), so this is done once, not in each call. */
+ * xgetbv may be executed only if OSXSAVE is set. cpuid is slow in virtual machines. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
@@ -10039,16 +9611,15 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -10061,26 +9632,16 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -10094,8 +9655,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -10129,8 +9689,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -10158,8 +9717,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -10194,11 +9752,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -10209,19 +9764,14 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
 #ifndef LMC_NO_ENCODER
-/* For encoders, when the symbols of the leaves are set: those of the ranks from the escape's on,
- * and the ranks. */
+/* Of a tree whose leaves have symbols: those of the ranks from the escape's on, and the ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -10246,15 +9796,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -10320,8 +9866,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
@@ -10329,8 +9874,7 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
@@ -10386,8 +9930,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -10395,7 +9939,8 @@ typedef struct lmc__job {
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -10419,10 +9964,7 @@ typedef struct lmc__job {
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -10459,12 +10001,15 @@ typedef struct lmc__plan {
  * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
+    uint64_t bits;     /* that it takes */
+    int64_t saved;     /* bits, by merging it with the next one */
+    uint8_t first_key; /* it has the keys up to the next one's */
     uint32_t n;
     uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER
@@ -10478,9 +10023,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -10605,16 +10150,13 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -10658,21 +10200,15 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -10707,8 +10243,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -11140,10 +10675,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 #ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
- * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
- * a run lies changes from one to the next, or all runs of a matrix whose rows have a power of two
- * elements would lie in the same columns. It is the same for every block of a size: no random
- * numbers, so that the bytes that are written depend on the input only. */
+ * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
+ * the next, or all runs of a matrix whose rows have a power of two elements would lie in the same
+ * columns. It is the same for every block of a size: bytes depend on the input only. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -11177,8 +10711,7 @@ static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, e
  *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
  *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
  *
- * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
- * within the block. */
+ * A run starts at most `free` elements behind its step's begin, so it does not leave it. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -11189,87 +10722,97 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them, and each would wait for memory. */
+/* Copies quarters [first, last) of the sample of n > 8192 elements at src, of each of its runs
+ * `run` elements, to dst, one behind another. Runs are fetched ahead, at most the 32 of a quarter:
+ * they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
+static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
+                             unsigned first, unsigned last)
+{
+    const uint32_t to = LMC__SAMPLE_RUNS / 4 * last;
+    const size_t size = run * width;
+    uint32_t i, ahead = LMC__SAMPLE_RUNS / 4 * first;
+    size_t line;
+    for (i = ahead; i < to; i++) {
+        for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
+            const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
+            for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+        }
+        memcpy(dst, src + lmc__sample_place(i, n) * width, size);
+        dst += size;
+    }
+}
 
 /* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
+    uint8_t *room;      /* for its elements, where they are not the block's */
     size_t n;           /* elements of them */
-    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
 } lmc__sample;
 
-/* Returns 0 if there is no room, which cannot happen (see workspace.h). */
-static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
+/* Lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
+ * (workspace.h). */
+static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
     unsigned p;
-    sample->n_block = n;
-    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
     for (p = 0; p < width; p++)
-        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
+        if ((planes->row[p] = lmc__push_list(&e->stack, n)) == NULL) return 0;
     return 1;
 }
 
-/* Asks for the cache lines of run i, also for the last one if the run does not begin on a
- * border. */
-LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
-                                unsigned width)
+/* A sample of a block of n elements. Returns 0 as above. */
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
-    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
-    const size_t size = LMC__SAMPLE_RUN * width;
-    size_t line;
-    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
+    sample->room = n > sample->n ? lmc__push_list(&e->stack, sample->n * width) : NULL;
+    return (n <= sample->n || sample->room) &&
+           lmc__push_planes(e, &sample->planes, sample->n, width);
 }
 
-/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
- * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
- * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
- * block, all of it belongs to the first quarter, and the others are empty. */
+/* Splits quarters [first, last) of the sample of n elements at src into its planes: run i goes to
+ * elements [64 i, 64 i + 64) of each list. Returns how many elements that are. Where the sample is
+ * the whole block, all of it belongs to the first quarter. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width,
+                               unsigned last, const uint8_t *src, size_t n, unsigned width,
                                enum lmc__order own)
 {
-    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    uint32_t i;
+    const size_t at = LMC__SAMPLE_SIZE / 4 * first, part = LMC__SAMPLE_SIZE / 4 * (last - first);
+    lmc__planes rows;
     unsigned p;
-    if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, own);
-        return first == 0 ? sample->n : 0;
+    if (!sample->room) {
+        if (first == 0) k->split(&sample->planes, src, n, width, own);
+        return first == 0 ? n : 0;
     }
-    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
-    for (i = from; i < to; i++) {
-        lmc__planes rows;
-        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
-        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 own);
-    }
-    return (to - from) * LMC__SAMPLE_RUN;
+    lmc__gather_runs(sample->room, src, n, width, LMC__SAMPLE_RUN, first, last);
+    for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + at;
+    k->split(&rows, sample->room, part, width, own);
+    return part;
 }
 
-/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
- * gathered to one place first, for counting begins and ends with eight tables.
- *
- * For lists that have no sample of their own: those of classes, whose lengths are known only when
- * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
- * list by enough to be worth the copy. */
+/* The counts of a list of n bytes, in e->scratch->counts[0]. */
+static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, size_t n)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, list, n);
+    return counts;
+}
+
+/* How to code a list of n bytes: by some quarters of a sample of it, gathered to one place, or with
+ * 0 by all of it. For lists that have no sample of their own. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
-    uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
+    const uint32_t *counts;
     enum lmc__choice choice;
     size_t total = n;
     if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
-        uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
-            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        lmc__gather_runs(sample, list, n, 1, LMC__SAMPLE_RUN, 0, quarters);
         total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
-    memset(counts, 0, sizeof e->scratch->counts[0]);
-    lmc__count_bytes(counts, sample ? sample : list, total);
+    counts = lmc__count_list(e, sample ? sample : list, total);
     e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
@@ -11278,23 +10821,20 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
 }
 
 /* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
- * order: bits per byte, in 1/1024, since samples of different widths differ in size. A plane is
- * taken for 128 bits more than its entropy, and for raw at most, so that planes which are all but
- * incompressible do not decide by their luck. UINT64_MAX if there is no room, which cannot
- * happen. */
+ * order: bits per byte, in 1/1024. A plane is taken for 128 bits more than its entropy, and for raw
+ * at most, so that the luck of all but incompressible planes does not decide. UINT64_MAX if there
+ * is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t *const counts = e->scratch->counts[0];
     uint64_t bits = 0, total;
     lmc__sample sample;
     unsigned p;
     if (!lmc__begin_sample(e, &sample, size / width, width)) return UINT64_MAX;
-    total = lmc__take_sample(e->k, &sample, 0, 4, src, width, order);
+    total = lmc__take_sample(e->k, &sample, 0, 4, src, size / width, width, order);
     for (p = 0; p < width; p++) {
-        memset(counts, 0, sizeof e->scratch->counts[0]);
-        lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+        const uint32_t *const counts = lmc__count_list(e, sample.planes.row[p], sample.n);
         bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
     }
     e->stack.top = top;
@@ -11923,26 +11463,23 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 
 /* == codec/plan_planes.h ======================================================================= */
 
-/* How to code each plane of a block without a prediction. Everything is decided from a sample,
- * before a byte is written; only from level max on all of the top plane is counted, where there is
- * most to gain. */
+/* How to code each plane of a block without a prediction, by a sample; from level max on, all of
+ * the top plane is counted, where there is most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. The other planes are split for
- * nothing, which takes less time than to pick the top bytes one by one. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
-static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__block *block)
+/* The counts of the top bytes of all elements. The other planes are split for nothing, which is
+ * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
+ * (workspace.h). */
+static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__planes planes;
-    unsigned p;
-    for (p = 0; p < block->width; p++)
-        if ((planes.row[p] = lmc__push_list(&e->stack, block->n)) == NULL) return 0;
+    const uint32_t *counts;
+    if (!lmc__push_planes(e, &planes, block->n, block->width)) return NULL;
     e->k->split(&planes, block->src, block->n, block->width, block->own);
-    memset(counts, 0, 256 * sizeof counts[0]);
-    lmc__count_bytes(counts, planes.row[block->width - 1], block->n);
+    counts = lmc__count_list(e, planes.row[block->width - 1], block->n);
     e->stack.top = top;
-    return 1;
+    return counts;
 }
 
 /* The first part of a sample is enough for so many different bytes: the codes of more depend on
@@ -11951,8 +11488,7 @@ static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__bloc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
  * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
- * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
- * there is no room, which cannot happen (see workspace.h).
+ * halves of the sample; at level fast quarters. Returns 0 as above.
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -11972,7 +11508,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->own);
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, n, width, block->own);
     quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
@@ -11985,7 +11521,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     }
     all = first;
     if (wants_all)
-        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->own);
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, n, width, block->own);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
@@ -12002,10 +11538,11 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;
-    uint32_t *const counts = e->scratch->counts[top];
+    const uint32_t *counts;
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
     if (lmc__get_effort(block->level)->sample) return 1;
-    if (!lmc__count_top(e, counts, block)) return 0;
+    counts = lmc__count_top(e, block);
+    if (!counts) return 0;
     choice[top] =
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;
@@ -12022,8 +11559,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
- * Planes that stay raw are written by the split where they will stand in the payload, as long as
- * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
+ * The leading planes that stay raw are written by the split where they will stand in the payload.
+ * With bf16 that is all but the exponent. */
 
 #ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
@@ -12036,9 +11573,8 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
-/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
- * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes, if the CRC is the same. */
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time: it reads
+ * the elements only. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -12049,10 +11585,8 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
  * has not, and what may be a constant is better looked at first). The plane's own row becomes the
- * left list. The plane itself is then never written: it goes from the registers that split it to
- * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
- * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
- * happen (see workspace.h). */
+ * left list; the plane itself is then never written. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -12076,17 +11610,13 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     return 1;
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *crc: of the elements that the payload has.
+/* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
+ * and at most cap; else 0. *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload
- *
- * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5), and so a block that would not be is found out while it is written, wherever that
- * happens. Then what was written is left to be overwritten. */
+ *   4  code the planes one by one, in the order of the payload */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
 {
@@ -12175,9 +11705,8 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
- * more than 2048.) */
+/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
+ * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
@@ -12199,84 +11728,48 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t within;        /* bits of all of these within octaves */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
 } lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
-
-/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
- *
- * The lowest plane: raw; a tree of those below 16, with an escape; or a tree of all. The planes
- * above are constant if nothing is above 255; else most of their bytes are zero. */
-static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
-{
-    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
-    uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_below = 1, last = 1;
-    for (i = 1; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        if (count == 0) continue;
-        last = i;
-        if (i < 16) {
-            below += lmc__log_of_count(m, count);
-            last_below = i;
-            continue;
-        }
-        large += lmc__log_of_count(m, count);
-        n_large += count;
-        if (i >= 24) n_high += count;
-        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
-    }
-    all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
-    tree = all - lmc__min64(all, below + large);
-    tree = (tree >> 16) + within + 32 +
-           4 * (last < 16   ? last
-                : last < 24 ? 16u << (last - 14) / 2
-                            : 256);
-    above = 16;
-    if (n_high) {
-        above =
-            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
-        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
-    }
-    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
-}
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ *
+ * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places;
+    const uint64_t raw = 8 + 8 * (uint64_t)k;
+    uint64_t places, coded = (uint64_t)k * lmc__log2(k ? k : 1), within = 0;
+    uint32_t n_high = 0;
+    unsigned i, last = 1;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
+        if (i >= 24) n_high += count;
+        if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    coded = (coded >> 16) + within + 32 + 4 * (last < 16 ? last : 24);
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__min64(raw, coded) +
+           (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
 /* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
@@ -12289,8 +11782,9 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
@@ -12310,7 +11804,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     memcpy(m->merged, &m->classes[c],
            offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
@@ -12390,26 +11884,20 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
     m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
 /* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and first_key; returns the bits that all take then. A class more than max_classes must
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
  * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
@@ -12418,12 +11906,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
     uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
         memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
+        cost[i][i] = m->classes[i].bits;
         for (j = i + 1; j < n; j++) {
             lmc__add_counts(m->merged, &m->classes[j], m->last);
             cost[i][j] = lmc__class_bits(m, m->merged);
@@ -12449,12 +11937,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
         if (bits + least < best[chosen][n - 1]) chosen = k;
     }
-    memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
     return best[chosen][n - 1];
 }
 
@@ -12479,26 +11964,24 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
         max_classes++;
     most =
         block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
-    m->logs[0] = 0;
-    for (i = 1; i < 256; i++) m->logs[i] = i * lmc__log2(i);
     for (key = 0, m->n_classes = 0; key < 256; key++) {
         if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
         if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
-        m->first_key[m->n_classes] = (uint8_t)key;
-        m->bits[m->n_classes] = lmc__class_bits(m, &m->classes[m->n_classes]);
         m->n_classes++;
     }
-    for (i = 0; i + 1 < m->n_classes; i++) m->saved[i] = lmc__saved_by_merging(m, i);
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
     while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
         for (i = 1; i + 1 < m->n_classes; i++)
-            if (m->saved[i] > m->saved[best]) best = i;
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
         lmc__merge_classes(m, best);
     }
     delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
     delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->first_key[i];
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
     delta->order = block->order;
     delta->sparse = m->sparse && changes->n > 0;
 }
@@ -12514,9 +11997,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     unsigned p;
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
         bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
                                                     (lmc__count_symbols(counts) - 1) * 6 / 8);
     }
@@ -12530,27 +12011,16 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
-                                                       : LMC__DELTA_SAMPLE_RUN,
-                 size = run * block->width;
+                                                       : LMC__DELTA_SAMPLE_RUN;
     uint8_t *src, *base;
-    size_t i;
     *sample = *block;
     if (n <= LMC__SAMPLE_SIZE) return 1;
     sample->n = run * LMC__SAMPLE_RUNS;
     src = lmc__push_list(&e->stack, sample->n * block->width);
     base = lmc__push_list(&e->stack, sample->n * block->width);
     if (!src || !base) return 0;
-    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
-        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-            const size_t next =
-                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
-            LMC__PREFETCH(block->src + next);
-            LMC__PREFETCH(block->base + next);
-        }
-        memcpy(src + i * size, block->src + at, size);
-        memcpy(base + i * size, block->base + at, size);
-    }
+    lmc__gather_runs(src, block->src, n, block->width, run, 0, 4);
+    lmc__gather_runs(base, block->base, n, block->width, run, 0, 4);
     sample->src = src;
     sample->base = base;
     return 1;
@@ -12573,9 +12043,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
                       &one);
     for (p = 0; p + 1 < width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], sample->n);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
@@ -12608,15 +12076,13 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     lmc__changed list;
     lmc__block sample;
     lmc__planes rows;
-    unsigned p;
     list.place = lmc__push_numbers(&e->stack, room);
     list.now = lmc__push_list(&e->stack, room * block->width);
     list.before = lmc__push_list(&e->stack, room * block->width);
     behind_list = e->stack.top;
-    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block) ||
+        !lmc__push_planes(e, &rows, sample.n, block->width))
         return LMC__DIRECT;
-    for (p = 0; p < block->width; p++)
-        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     m.classes = e->scratch->keys;
     m.merged = &e->scratch->merged;
     m.n = n;
@@ -12650,14 +12116,12 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
- * then class by class the lists of its planes. */
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are
- * dropped. */
+/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -12671,15 +12135,11 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
- * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
- * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.)
+ * kept. Elements move up in place, in all planes alike.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
- *
- * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
- * last byte ends in zeros, as it must. */
+ */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -12705,11 +12165,12 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
-static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+/* n_coded: how many of the listed changes are in each class. */
+static void lmc__count_changed(lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__changes *const changes = &g->delta->changes;
+    uint8_t class_of[256];
     size_t j;
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
@@ -12740,8 +12201,8 @@ static void lmc__make_changed(lmc__grouped *g)
     }
 }
 
-/* The ranks of each class ascend, and are below its number of elements. So it is unless the
- * prediction has changed since the changes were listed. */
+/* The ranks of each class ascend, and are below its number of elements, unless the prediction has
+ * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
 {
     size_t j;
@@ -12755,8 +12216,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
+ * the payload. Sets g->crc. Returns 0 if the prediction has changed: then other elements would be
+ * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -12778,9 +12239,8 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return 1;
 }
 
-/* Room for the lists of each class, whose elements count_classes has counted: together as much as
- * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
- * workspace.h). */
+/* Room for the lists of each class, whose elements are counted. Returns 0 if there is none, which
+ * cannot happen (workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -12800,9 +12260,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
- * the elements. That takes as long as the first time, but it happens only where a sample was
- * unlucky; a copy of each list would cost every block something. Those that are written already are
- * made for nothing, and come out the same. Returns 0 if there is no room. */
+ * the elements; those that are written already come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -12823,10 +12281,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
  * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are.
- *
- * Classes without elements have neither mask nor lists, those without coded elements no lists: the
- * decoder counts as this does, so nothing says so in the payload. */
+ * how long their lists are. Classes without elements have neither mask nor lists, those without
+ * coded elements no lists: the decoder counts as this does. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -12845,10 +12301,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out += n_classes - 1;
     g.ranks = NULL;
     if (delta->sparse && delta->changes.list.place) {
-        uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
-        lmc__count_changed(&g, class_of);
+        lmc__count_changed(&g);
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            &delta->changes.list, delta->changes.n);
     } else {
@@ -13101,8 +12556,7 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -13668,12 +13122,11 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
@@ -14316,20 +13769,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -14343,12 +13784,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -14365,8 +13807,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -14443,9 +13885,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -14478,17 +13919,14 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
  *   codec/                knows the parameters only
  *
- * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
- * pointers to the parameters. It does not change once it was made, so threads may share it.
- *
- * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
- * it is as if there were none. */
+ * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
+ * the parameters. It does not change once it was made, so threads may share it. One that keeps
+ * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
- * codes has an entry for each symbol of the grid; scales has one for each group, none if they
- * follow from a prediction. */
+/* What params points to is the quantiser's, too. With a table, codes has an entry for each
+ * symbol of the grid; scales has one for each group, none if they follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -14510,8 +13948,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
- * as groups, and whoever codes elements looks them up without a further question. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
+ * looked up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -14531,8 +13969,7 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 }
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31.
+ * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -14565,16 +14002,16 @@ LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, 
     return best;
 }
 
-/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
- * kernels give in its place; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, which says the same as symbol 0; 0: a
+ * logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
- * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
+ * to what decoding will give. Groups count from the tensor's first byte; second is of the same
+ * elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -14603,8 +14040,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
- * size that each was allocated with, hence n_codes and n_groups. */
+/* Also of a quantiser that is made half. LMC_REALLOC is told the size that each was allocated
+ * with. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
@@ -14622,8 +14059,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
-/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
- * nothing, and has no second moment to ask for. */
+/* The range is checked without a sum that could overflow. */
 LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {
@@ -14674,14 +14110,11 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 /* The state of a fit, and its sample.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
- * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
- * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. A fit
+ * looks mostly at the counts of the symbols that a pass has found on a grid: 64 Ki numbers.
  *
- * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
- * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
- * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
- * be the same on every machine. */
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki
+ * at equal distances, the same ones in each pass and on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -14689,8 +14122,7 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
-/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
- * kind. */
+/* k-means over bins of symbols, which are cut into cells (fit_table.h); rounds of each kind. */
 #define LMC__MAX_BINS 4096u
 #define LMC__CELL_ROUNDS 4u
 typedef struct lmc__cells {
@@ -14700,6 +14132,8 @@ typedef struct lmc__cells {
     uint16_t ends[256];
 } lmc__cells;
 
+typedef uint32_t lmc__q32; /* see fit_error.h */
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -14707,7 +14141,7 @@ typedef struct lmc__fit {
     lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
@@ -14716,13 +14150,17 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
+    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
+    int found; /* there is a grid */
+    uint64_t bits;
+    lmc__q32 error;
     /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
     lmc__cells cells;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
- * be quantised, too, and an update over a moment that was rounded is another one. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+ * may be quantised, too. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -14741,14 +14179,13 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ * chunks; of a small tensor it is one. The last chunk may be shorter.
  *
  *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
  *                  chunk         stride = 3 chunks
  *
- * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
- * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
- * room to spare. */
+ * n / LMC__FIT_SAMPLE is rounded down: a sample has less than 4 Mi elements, so counts fit in 32
+ * bits with room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
@@ -14778,47 +14215,48 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 /* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
- * over the whole tensor; coding a tensor must not have to look at it.
+ * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
+ * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
  * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
  * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
  * floor, which stands for eps.
  *
- * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
- * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
- * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
+ * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
+ * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
+ * difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
-#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
-#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
+#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
+#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
+static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
- * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
+ * are left out; a group that has nothing else gets the least scale.
  *
  * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
  * side of zero. A logarithmic one has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
- *
- * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
- * have nothing normal get the scale of 1, for any will do where all elements are zero or
- * exceptions. */
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
+ * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
-                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
+                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -14840,10 +14278,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
-                               scale =
-                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
-                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
+                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
                 sum = count = 0;
             }
         }
@@ -14851,9 +14287,9 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     return LMC_OK;
 }
 
-/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
- * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
- * the distance of the bits from those of 1. */
+/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
+ * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
+ * those of 1. */
 static void lmc__fit_floor(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -14866,12 +14302,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ * where the second moment is lost, become exceptions.
  *
- * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
- * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
- * octaves. */
+ * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
+ * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
+ * 14 octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -14907,27 +14343,18 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
- * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
- * the format's limits stay there: the errors that follow are measured, not computed. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by:
+ * a multiple of 2^16, as scales of groups are upper halves. Those at the format's limits stay
+ * there. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
-    if (q->params.is_predicted) {
-        const int32_t bias = q->params.grid.bias + by;
-        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
-                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
-                                                     : bias;
-        return;
-    }
-    for (i = 0; i < q->n_groups; i++) {
-        const int32_t scale = q->params.scales[i] + by / 65536;
-        q->params.scales[i] =
-            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
-                               LMC__LARGEST_SCALE
-                           ? LMC__LARGEST_SCALE
-                           : (uint32_t)scale);
-    }
+    if (q->params.is_predicted)
+        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    else
+        for (i = 0; i < q->n_groups; i++)
+            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
+                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
 #endif
@@ -14947,7 +14374,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
@@ -15000,8 +14426,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
- * any order, and no square is lost beside a large sum, as it would be in a double. */
+/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -15033,8 +14458,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
- * their ratio counts. */
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -15057,7 +14482,7 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
  * scales, so below 2^31 units of 64 bits. */
 static double lmc__find_unit(const lmc_quantizer *q)
 {
-    uint16_t largest = LMC__LEAST_SCALE;
+    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
     size_t i;
     for (i = 0; i < q->n_groups; i++)
         if (q->params.scales[i] > largest) largest = q->params.scales[i];
@@ -15102,13 +14527,12 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     }
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
+ * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
  *
- * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
- * additions, no width of vectors and no option of a compiler changes them. */
+ * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
+ * it. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
     lmc_quantizer *const q = f->q;
@@ -15170,9 +14594,9 @@ static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
     return c->count[to] - c->count[from];
 }
 
-/* Cuts anew: where there are many cells, they are best if their number grows with the cube root of
- * the density of what is in them (Panter, Dite: Quantization distortion in pulse-count modulation,
- * 1951). Densities are those of the cells as they are. The last bin is not empty. */
+/* Cuts anew: where there are many cells, it is best if their number grows with the cube root of
+ * the density (Panter, Dite: Quantization distortion in pulse-count modulation, 1951). Densities
+ * are those of the cells as they are. The last bin is not empty. */
 static void lmc__spread_cells(lmc__cells *c, unsigned k)
 {
     uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
@@ -15212,7 +14636,7 @@ static void lmc__move_cells(lmc__cells *c, unsigned k)
 
 /* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
  * neighbours, with small squared distances to their means. */
-static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+LMC__COLD static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
 {
     unsigned i, round, n_full = 0;
     size_t bin;
@@ -15252,10 +14676,11 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
     return n;
 }
 
-/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
- * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
- * of the k codes cannot be used otherwise. */
-static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among
+ * others: the centre nearest to it is left out there, unless all of the k codes cannot be used
+ * otherwise. */
+LMC__COLD static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n,
+                                     unsigned k)
 {
     const uint32_t zero = lmc__zero_symbol(&q->grid);
     uint32_t nearest = UINT32_MAX;
@@ -15267,8 +14692,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
-    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
-     * tables can be compared whole. */
+    /* table[0] is symbol 0, and what is beyond the table 0, so that tables can be compared
+     * whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -15305,16 +14730,14 @@ static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return squares12;
 }
 
-/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
- * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+/* Moves the grid to begin and end where the sample does: then few symbols need a code. Elements
+ * beyond become exceptions. Numbers of symbols move down with the grid's begin.
  *
  *     codes before   0 | 1 ... | first ............ last | ... 65534
  *     codes after    0 |         1 ..... last - first + 1
  *
- * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
- * are means of what occurs, so none is lost. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
+ * The table's symbols are within first .. last, for centres are means of what occurs. */
+LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;
@@ -15343,21 +14766,21 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 
 /* The coarsest grid that keeps to a bound, coded without a table.
  *
- * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
- * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
- * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
- * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
- * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
- * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
+ * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
+ * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
+ * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
+ * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
+ * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
+ * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
+ * only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
- * then a coarser one, until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
+ * measured, then a coarser one, until it is within the bound. That loss is reported. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Grids that are measured, and the first ones of these, which may become coarser: so many get
- * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
+/* Grids that are measured, and the first ones of these, which may become coarser. What does not
+ * hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
@@ -15368,27 +14791,16 @@ static enum lmc_status lmc__narrow_table(lmc__fit *f)
 /* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
 
-/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
-typedef struct lmc__fitted {
-    int found; /* there is a grid */
-    uint64_t bits;
-    unsigned n_codes;
-    lmc__q32 error;
-} lmc__fitted;
-
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
- * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
- * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions.
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
+ * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
+ * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
  *
  *     symbols before   1 ......... first ....... last ......... n_points
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
- * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
- * moved grid counts again. */
-static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+ * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
+LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
 {
     lmc__quant_params *const q = &f->q->params;
     const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
@@ -15408,14 +14820,14 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    fitted->n_codes = 0;
+    f->q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
         codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) fitted->n_codes++;
+        if (f->counts[s]) f->q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+              ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
 /* All points that symbols can number, as many on either side of the scale. */
@@ -15425,20 +14837,18 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
- * a point has two symbols. */
-static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The logarithmic grid of the widest step within the bound. */
+LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
     const enum lmc_measure measure = f->q->info.loss.measure;
     uint64_t step;
     int is_off;
-    fitted->found = 0;
     if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
     else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
-         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
-         * moves half as far as its second moment. */
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
+         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
+         * update moves half as far as its second moment. */
         const uint64_t relative =
             measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
         step = relative * 4709 / 1000 >> 9;
@@ -15450,11 +14860,11 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     lmc__reset_grid(&q->grid);
     LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
-                    : step >> 24                    ? LMC__Q32_MAX
-                                                    : (lmc__q32)step << 8;
-    fitted->found = 1;
-    lmc__narrow_grid(f, fitted);
+    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
+               : step >> 24                    ? LMC__Q32_MAX
+                                               : (lmc__q32)step << 8;
+    f->found = 1;
+    lmc__narrow_grid(f);
     return LMC_OK;
 }
 
@@ -15479,28 +14889,28 @@ static int32_t lmc__octaves(uint64_t ratio)
     return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
- * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
- * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
- * finer, by what is missing and a step, lest the next one miss again by a hair. */
-static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
+ * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
+ * step. */
+LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
 {
     unsigned i;
     int is_off = 0, was_above = 0;
     for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
-        const int is_above = fitted->error > bound;
-        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
-                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        const int is_above = f->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (f->error | 1);
         int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
         if (is_above && i == 0) break; /* the finest is too coarse */
         if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
-            fitted->found = 1;
-            lmc__narrow_grid(f, fitted);
+            f->found = 1;
+            lmc__narrow_grid(f);
             break;
         }
         was_above |= is_above;
         lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
-        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
+        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
     }
     return LMC_OK;
 }
@@ -15510,7 +14920,7 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
- * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
+ * worth it at all. What cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
  *                          asked by bits               asked by a bound
@@ -15521,33 +14931,29 @@ static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fi
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   symbols on a fine grid        a pass over the sample                  fit_sample.h
+ *   symbols on a fine grid        a pass over the sample                  fit_error.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h
- *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
+ *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h
  *
- * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
- * depends on how many threads there are or on the tier, and floating point decides nothing: it is
- * used where every machine gets the same result, and for what is reported. So the quantiser, and
- * with it all that is written, is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
+ * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block
- * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
+ * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
+ * precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Elements. Below, a table and scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
- * one bit each, with 256 less than a 20th of one. */
+/* Elements of a group. Scales take about 12 bits when coded: with 16 elements nearly one bit
+ * each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 #define LMC__SCALE_BITS 12u
 
-/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
- * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
- * call. */
-static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
+ * as many (LMC__MIN_QUANTIZED). */
+LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
@@ -15568,8 +14974,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
- * are joined to at least 16. What the format has no number for is as if it were not said. */
+/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
+ * format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -15578,10 +14984,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First moments
- * are signed and of updates about as large as 1; what counts is the update's error, not its
- * relative one, so their grid is linear. */
-static enum lmc_status lmc__begin_fit(lmc__fit *f)
+ * second moments, of which none may become zero: updates are divided by their roots. First
+ * moments are of updates about as large as 1: their grid is linear. */
+LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc__quant_params *const q = &f->q->params;
@@ -15591,8 +14996,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
         o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
-     * 1/128: until a bound says otherwise. */
+    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no
+     * others, 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
     lmc__reset_grid(&q->grid);
     if (!q->is_predicted) {
@@ -15604,11 +15009,11 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
- * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
+/* The symbols on a fine grid. 1024 points to an octave reach 32 octaves either way from the
+ * scale, with signs half as far; magnitudes that are beyond that may be within reach of 256 to
+ * an octave. BF16 reach everything as it is. error: of a linear grid that a bound asks for, or
+ * NULL. */
+LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
@@ -15621,9 +15026,9 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
-/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
- * grid the estimate stands, for relative errors depend on the symbols alone. */
-static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+/* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
+ * relative errors depend on the symbols alone. */
+LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
 {
     lmc_quantizer *const q = f->q;
     uint64_t squares12;
@@ -15631,32 +15036,31 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
-    fitted->n_codes = q->params.table_size + 1;
-    fitted->found = 1;
+    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+    q->info.n_codes = q->params.table_size + 1;
+    f->found = 1;
     return LMC_OK;
 }
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
- * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ * loss. Sizes are by entropy: of the sample's codes, with 4 bytes and an element for each
+ * exception, and scales.
  *
  * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
  * sample: total leaves out zeros and exceptions. */
-static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
+LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t exceptions = f->counts[LMC__EXCEPTION],
                    seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
     q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = fitted->n_codes;
     q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
     q->info.bits = (double)bits / 65536.0 / (double)seen +
                    (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
     bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
@@ -15664,36 +15068,33 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
- * does not mean that there is a grid. */
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
+ * is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
-    lmc__fitted fitted = {0, 0, 0, 0};
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
     /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
     else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
         if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
         if (q->info.is_lossless) return LMC_OK;
     }
-    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, &fitted, lossless);
+    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, lossless);
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must be of as many
- * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
-                                              const lmc_quantizer_options *o)
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+ * prediction itself. */
+LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
+                                                        const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
     const lmc_quantizer *const second = o->second;
@@ -15722,9 +15123,8 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
- * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
- * has a quantiser as any other, which says why. */
+/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
+ * nothing is left, and *quantizer is not touched. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -15758,6 +15158,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
+            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -15884,8 +15285,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -16013,18 +15414,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -16034,7 +15432,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -16083,9 +15481,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* All blocks stored, and as small as they are without the prediction, for it may turn out to be
- * useless. It is also the room that lets several workers encode side by side without waiting for
- * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
+/* All blocks stored, and as small as they are without the prediction, which may turn out to be
+ * useless. It is also the room for all slots (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -16104,9 +15501,7 @@ LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -16125,8 +15520,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -16164,16 +15558,13 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *
  *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
  *
- *                       that is safe, because packed bytes only ever move down, to places below the
- *                       slots that are being written. Else a wave's slots follow what is packed,
- *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *                       Else a wave's slots follow what is packed, and waves are made and packed in
+ *                       turn, as many blocks as dst has room for.
  *
  * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
- * different bytes. memmove, for a block may be moved by less than its length.
- *
- * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+ * different bytes. The bytes are the same in all three ways. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -16188,8 +15579,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
- * before it ends, which is never above where it lies. */
+/* Moves the blocks of the wave that is made down to their place, in order. memmove, for a block may
+ * be moved by less than its length. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -16201,9 +15592,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
- * four blocks for each worker. */
+/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
+ */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -16212,10 +15602,9 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
- * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
- * ends before that, the wave does; but its first block always gets what room there is, because it
- * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
- * the number of jobs, 1 at least. */
+ * behind the other from `place` on. Where dst ends before that, the wave does; but its first block
+ * always gets what room there is, because it may be small enough. Returns the number of jobs, 1 at
+ * least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -16271,12 +15660,8 @@ static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_job
 }
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
- * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
- *
- * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at
- * all. */
+ * better cut as if there were none, up to 16 times smaller. Not where the caller has chosen their
+ * size; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -16294,8 +15679,6 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
-/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
- * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -16352,21 +15735,17 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -16375,15 +15754,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -16401,10 +15778,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -16433,11 +15808,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -16784,8 +16156,7 @@ typedef struct lmc__digester {
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
- * the type that of a tensor from that of a file or a directory. */
+/* The next tensor begins. The type tells its digest from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -16854,9 +16225,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
- * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
- * tensor of that many elements. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -16934,8 +16304,8 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
- * need, and its trailer (spec 3.2), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
+ * finds the index. */
 
 #ifndef LMC_NO_ENCODER
 /* features: but that of a base. base_fingerprint: NULL if there is none. */
@@ -16973,10 +16343,8 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 /* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
-    unsigned i, any = 0;
-    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
-    return any != 0;
+    static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
+    return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
 /* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
@@ -16999,9 +16367,8 @@ static int lmc__is_draft(const uint8_t *magic)
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. The minor
- * version says nothing that a decoder may go by. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+ * Any feature that is not known could change what the file means, so all are refused. */
+LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
     size_t i;
@@ -17047,7 +16414,8 @@ static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
     info->format_minor = header[9];
 }
 
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                                   lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
@@ -17063,11 +16431,10 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
- * tells one that was cut and continued by another. */
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
+ * The size of the file tells one that was cut and continued by another. */
+LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                                    uint64_t index_size, uint64_t total,
+                                                    const lmc__kernels *k)
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
     /* R3-16 */
@@ -17095,11 +16462,8 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
- * tasks run one after another.
- *
- * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
- * is larger, whatever the file's size. */
+ * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
+ * for each worker, or one block if that is larger, whatever the file's size. */
 
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
@@ -17189,9 +16553,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/tried.md has 1/4 to 2 MiB. */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -17540,10 +16903,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
- * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
+ * lies does not count. */
+LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
+                                                uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -17600,10 +16963,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
- * that fill one place of the table; two different ones are taken for the same with a chance of n in
- * 2^61. The two lowest bits of a place say what is known of the path: */
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
+ * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+ * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
@@ -17625,7 +16987,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 }
 
 /* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__path_set *set)
+LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
     const size_t old_size = set->table.size / 8;
@@ -17641,7 +17003,7 @@ static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 }
 
 /* A path whose digest that is, so far as it has gone, is of that sort. */
-static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
+LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
     uint64_t key, *place;
@@ -17752,8 +17114,8 @@ static int lmc__is_known_kind(const lmc__section *section)
 }
 
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
-static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
-                                        const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
+                                                  const lmc__kernels *k)
 {
     LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
@@ -17834,7 +17196,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 
 /* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
  * of tag. This version knows none; those of an odd tag nobody may pass over. */
-static enum lmc_status lmc__skip_records(lmc__cursor *c)
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;
@@ -17902,11 +17264,9 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    /* Its arrays and strings are in the stream's memory. */
-    lmc_file file;
-    /* The stream that it is a part of, and where in that it begins. */
-    size_t stream;
-    uint64_t start;
+    lmc_file file;  /* its arrays and strings are in the stream's memory */
+    size_t stream;  /* that it is a part of, */
+    uint64_t start; /* and where in that it begins */
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
@@ -17920,11 +17280,10 @@ typedef struct lmc__listed_file {
 /* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    /* Those that cut it, as far as they are known: of whoever keeps runs. */
-    size_t first_run, n_runs;
-    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;     /* the section does not tell the size */
-    lmc__buffer memory; /* of its files */
+    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;           /* the section does not tell the size */
+    lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
 /* All files of a snapshot, in order. */
@@ -18013,35 +17372,29 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
- * empty. So a restored file lies below the directory that it is restored to, on every system whose
- * separators are these. */
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file lies below the directory that it is restored to. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, start = 0;
+    size_t i, n, start = 0; /* of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
-        if (i == size || p[i] == '/') {
-            size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') ||
-                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
-                return 0;
-            start = i + 1;
-        } else if (p[i] == 0) {
-            return 0;
-        }
+        if (i < size && p[i] == 0) return 0;
+        if (i < size && p[i] != '/') continue;
+        n = i - start;
+        if (n == 0 || (n <= 2 && p[start] == '.' && p[i - 1] == '.')) return 0;
+        start = i + 1;
     }
     return 1;
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
- * shape makes the rest of it irrelevant, however large. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++)
+    for (i = 0; i < rank; i++) /* then the others do not matter */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -18095,7 +17448,7 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
 
 /* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
  * is that of its shape; of others nobody can tell. */
-static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
+LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
     unsigned code, i;
@@ -18137,8 +17490,8 @@ static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 /* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
  * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
  * reference is the entry so many before; 0: none. */
-static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
-                                         uint64_t *position)
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                                   uint64_t *position)
 {
     lmc__cursor *const c = &x->c;
     const lmc_tensor *reference = NULL;
@@ -18209,7 +17562,7 @@ static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *fi
 
 /* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
  * says so, and its tensors. The first bytes of the path are those of the file before. */
-static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
+LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
     unsigned form, prefix;
@@ -18275,7 +17628,8 @@ static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
  * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
  * 3 bytes at least. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
+LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
+                                                   size_t size)
 {
     lmc__stream *stream;
     lmc__body_parser x;
@@ -18357,14 +17711,6 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* A tensor that is written, and what is asked of it again and again. */
-typedef struct lmc__written_tensor {
-    const lmc_tensor *t;
-    const uint8_t *name;
-    size_t name_size;
-    enum lmc_dtype dtype;
-} lmc__written_tensor;
-
 /* How an entry may refer to another one, and bytes of it that depend on that. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
@@ -18372,100 +17718,95 @@ typedef struct lmc__reference {
     uint64_t size;
 } lmc__reference;
 
-static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
-           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
-           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+    return a->rank == b->rank && a->size == b->size && strcmp(a->dtype, b->dtype) == 0 &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share at their ends, in a row: at most 255, and n. */
-static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+/* Bytes that names share, from a and b on by step: at most 255, and n. */
+static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
-    while (i < 255 && i < n && *a == *b) {
-        i++;
-        if (i < n) a += step, b += step;
-    }
+    while (i < 255 && i < n && a[step * (int)i] == b[step * (int)i]) i++;
     return i;
 }
 
 /* Of what Dtype, Rank, Shape and Size take. */
-static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
     unsigned i;
-    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
-    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+    for (i = 0; i < t->rank; i++) n += lmc__varint_size(t->shape[i]);
+    return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
 /* So many entries back references are looked for. Tensors of a layer come again with the next. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of w smallest; before: the n entries before it, the last
- * first; type_size: see lmc__count_type_bytes. */
-static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
-                                            const lmc__written_tensor *const *before, unsigned n,
-                                            uint64_t type_size)
+/* The reference that makes the entry of t smallest; n: entries before it. */
+static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
+    const uint64_t type_size = lmc__count_type_bytes(t, dtype);
+    const size_t name_size = strlen(t->name);
     lmc__reference best;
-    unsigned i;
+    unsigned back;
     memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
-    for (i = 0; i < n; i++) {
-        const lmc__written_tensor *const other = before[i];
-        const size_t most = lmc__min(w->name_size, other->name_size);
+    best.size = lmc__varint_size(name_size) + name_size + type_size;
+    for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
+        const lmc_tensor *const other = t - back;
+        const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
         lmc__reference found;
         size_t middle;
-        found.back = i + 1;
-        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.back = back;
+        found.prefix = lmc__count_shared(t->name, other->name, most, 1);
         found.suffix = most == found.prefix ? 0
-                                            : lmc__count_shared(w->name + w->name_size - 1,
-                                                                other->name + other->name_size - 1,
+                                            : lmc__count_shared(t->name + name_size - 1,
+                                                                other->name + other_size - 1,
                                                                 most - found.prefix, -1);
-        found.is_like = lmc__is_like(w, other);
-        middle = w->name_size - found.prefix - found.suffix;
+        found.is_like = lmc__is_like(t, other);
+        middle = name_size - found.prefix - found.suffix;
         found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
         if (found.size < best.size) best = found;
     }
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
- * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
-LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
-                                                    const lmc__reference *r, uint64_t position)
+/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+ * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
+                                                    enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
+    const lmc__reference r = lmc__choose_reference(t, n, dtype);
     const lmc_loss loss = lmc__get_loss(t);
     const uint64_t gap = t->offset - position;
-    const size_t middle = w->name_size - r->prefix - r->suffix;
+    const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
         (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
          (int)loss.measure > (int)LMC_MEASURE_NMSE))
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+    LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
                                    (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
-    LMC__TRY(lmc__append_varint(out, r->back));
-    if (r->back) {
-        LMC__TRY(lmc__append8(out, r->prefix));
-        LMC__TRY(lmc__append8(out, r->suffix));
+    LMC__TRY(lmc__append_varint(out, r.back));
+    if (r.back) {
+        LMC__TRY(lmc__append8(out, r.prefix));
+        LMC__TRY(lmc__append8(out, r.suffix));
     }
     LMC__TRY(lmc__append_varint(out, middle));
-    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    LMC__TRY(lmc__append(out, t->name + r.prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
-    if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
-        if (w->dtype == LMC_AUTO) {
+    if (!r.is_like) {
+        LMC__TRY(lmc__append8(out, (unsigned)dtype));
+        if (dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
         }
         LMC__TRY(lmc__append8(out, t->rank));
         for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
-        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+        if (dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
     }
     if (!loss.generation) return LMC_OK;
     LMC__TRY(lmc__append8(out, loss.generation));
@@ -18474,40 +17815,28 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
-    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
-        t->size > LMC__MAX_FILE_SIZE - t->offset)
+    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
+        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
         return 0;
-    if (w->dtype == LMC_AUTO)
-        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
 /* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
-    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
-    const lmc__written_tensor *before[LMC__MAX_BACK];
     uint64_t position = 0;
     size_t i;
     for (i = 0; i < file->n_tensors; i++) {
-        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
         const lmc_tensor *const t = &file->tensors[i];
-        lmc__reference r;
-        unsigned n = 0;
+        enum lmc_dtype dtype;
         if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
-        w->t = t;
-        w->name = (const uint8_t *)t->name;
-        w->name_size = strlen(t->name);
-        w->dtype = lmc_dtype_find(t->dtype);
-        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
-        for (; n < LMC__MAX_BACK && n < i; n++)
-            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
-        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
-        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        dtype = lmc_dtype_find(t->dtype);
+        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
     return LMC_OK;
@@ -18558,15 +17887,13 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
 /* == snapshot/texts.h ========================================================================== */
 
 /* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
- * says what the FILE section has said already, takes no space.
+ * in the header of a file. Runs of Prediction 3 are predicted by it.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
- * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
- * byte, and its tensor's text 66,322. */
+ * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
+ * that are wanted: so any bytes of it take time in proportion to their number, and that of at
+ * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -18574,7 +17901,7 @@ typedef struct lmc__text {
     uint8_t *dst;
 } lmc__text;
 
-static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+LMC__COLD static void lmc__make_text(lmc__text *x, const void *p, size_t size)
 {
     const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
     if (from < to)
@@ -18583,7 +17910,7 @@ static void lmc__make_text(lmc__text *x, const void *p, size_t size)
     x->at += size;
 }
 
-static void lmc__make_string(lmc__text *x, const char *string)
+LMC__COLD static void lmc__make_string(lmc__text *x, const char *string)
 {
     lmc__make_text(x, string, strlen(string));
 }
@@ -18599,8 +17926,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
 
 /* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
  * stands for its name there. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const void *name,
-                            size_t name_size)
+LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
+                                      const void *name, size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
@@ -18621,8 +17948,7 @@ static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const 
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
- * their sizes are kept. */
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
 typedef struct lmc__text_entry {
     uint64_t start; /* of its text */
     size_t name_size;
@@ -18664,7 +17990,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
-static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
     const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
@@ -18686,10 +18013,8 @@ static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
 typedef struct lmc__segment {
-    /* within the stream */
-    uint64_t start, size;
-    /* within the base's item, or the file: where the prediction begins */
-    uint64_t base_offset;
+    uint64_t start, size; /* within the stream */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
     /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
      * plus 1 */
     uint32_t base;
@@ -18697,19 +18022,13 @@ typedef struct lmc__segment {
 
 /* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
 typedef struct lmc__run {
-    /* within the stream */
-    uint64_t start;
+    uint64_t start; /* within the stream */
     uint64_t size;
-    /* decoded bytes of each block but the last */
-    size_t block_size;
-    /* at most 2^32 - 1 */
-    uint64_t n_blocks;
-    /* number of the stream */
-    size_t stream;
-    /* LMC__PREDICT_... */
-    unsigned prediction;
-    /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    unsigned conversion;
+    size_t block_size;   /* decoded bytes of each block but the last */
+    uint64_t n_blocks;   /* at most 2^32 - 1 */
+    size_t stream;       /* its number */
+    unsigned prediction; /* LMC__PREDICT_... */
+    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
     /* those of many runs may be in one buffer: from this one on; none without a prediction */
     size_t first_segment;
     uint32_t n_segments;
@@ -18775,9 +18094,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the
- * item or file of the last segment that has one, -1 at first. Items and files are numbered below
- * 2^32 - 1. */
+/* The next segment, which begins at s->start. last: number of the item or file of the last segment
+ * that has one, -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -18798,12 +18116,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer.
- *
- * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
- * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
- * proportion to the body. Not checked here: whether what predicts them is there
- * (lmc__check_predictions). */
+ * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
+ * that grows in proportion to the body. They are as many as the body says, and end where the run
+ * does, within the stream. Whether what predicts them is there is not checked here. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -18814,10 +18129,9 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     uint64_t n_segments, i;
     int64_t last = -1;
     lmc__segment s;
-    lmc__cursor c;
+    lmc__cursor c = {body, body};
     LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    c.p = body;
-    c.end = body + size;
+    c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
     LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;
@@ -18906,8 +18220,8 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
- * there: only then is it known how large they are together. */
+ * ended. The entry of a run is made when its blocks are there: then it is known how large they
+ * are. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
     lmc__buffer run_body; /* of the run at hand */
@@ -18918,8 +18232,7 @@ typedef struct lmc__index_builder {
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -18927,8 +18240,9 @@ static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part,
     return lmc__append(part, data, size);
 }
 
-static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
-                                        const uint8_t *body, size_t body_size)
+LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind,
+                                                  uint64_t stored, const uint8_t *body,
+                                                  size_t body_size)
 {
     LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
     LMC__TRY(lmc__append_varint(&b->entries, stored));
@@ -18947,8 +18261,8 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 }
 
 /* The next section, with its body; of an ancillary one only its size counts. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
-                                          const uint8_t *body, uint64_t body_size)
+LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                                    const uint8_t *body, uint64_t body_size)
 {
     const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
     LMC__TRY(lmc__index_run_end(b));
@@ -18988,8 +18302,8 @@ static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
- * a digester is told anew before each wave is absorbed. */
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
+ * it is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
     return b->entries.data + b->fingerprints_at;
@@ -19007,8 +18321,8 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                uint64_t file_size)
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                          uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
@@ -19020,8 +18334,7 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. With its size a reader finds it; with its
- * Header_CRC it tells it from another one of the same numbers. */
+/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -19070,7 +18383,7 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -19143,7 +18456,7 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 }
 
 /* Tensors that have no more bytes to come. */
-static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
+LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
     for (; h->tensor < f->n_tensors &&
@@ -19270,7 +18583,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
 }
 
 /* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count: it may be made in another way. */
+ * count. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
     const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
@@ -19319,34 +18632,32 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                 lmc__restore, if nothing     the end            BASE_MISSING
- *                                 is written
- *   it is the one that the        lmc__check_base              header             BASE_WRONG
- *   header names
- *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
- *   the base has                                               opening            salvage
- * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
- * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore                 done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's                                     done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
- * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -19383,8 +18694,8 @@ typedef struct lmc__origin {
  * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
  * that its files and tensors are said to have; whether its bytes are theirs shows when they are
  * read. On errors the origin is to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                        const lmc_base *base, void *alloc_user)
+LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                                  const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
@@ -19430,15 +18741,16 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* From item *i on the next one of that name; NULL: there are no more. Numbers are kept in 32 bits,
- * plus 1. */
+/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
+ * 1. */
 static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
 {
     const lmc__item *const item = lmc__get_item(o, *i);
-    return *i < o->items.size / sizeof *item && ++*i < UINT32_MAX && item->size == strlen(name) &&
-                   memcmp(item->name, name, item->size) == 0
-               ? item
-               : NULL;
+    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
+        memcmp(item->name, name, item->size) != 0)
+        return NULL;
+    ++*i;
+    return item;
 }
 
 static size_t lmc__first_named(const lmc__origin *o, const char *name)
@@ -19455,8 +18767,8 @@ static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const ch
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                const char *dtype, uint64_t size)
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
 {
     size_t i = lmc__first_named(o, name);
     const lmc__item *item;
@@ -19472,11 +18784,13 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 }
 
 /* The same for a part of another item. */
-static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    size_t i = part->name ? lmc__first_named(o, part->name) : SIZE_MAX;
     const lmc__item *item;
-    while (part->name && (item = lmc__next_named(o, part->name, &i)) != NULL) {
+    size_t i;
+    if (!part->name) return 0;
+    i = lmc__first_named(o, part->name);
+    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
         const uint64_t size = lmc__item_size(o, item);
         if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
             part->size <= size - part->offset)
@@ -19484,9 +18798,6 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
     }
     return 0;
 }
-#endif
-
-#ifndef LMC_NO_ENCODER
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -19582,7 +18893,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 
 /* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
-static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
+LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
     unsigned parts;
@@ -19630,8 +18941,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
 }
 
 /* Segment s of the run, which has a prediction, maps to bytes that are there. */
-static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                          const lmc__segment *s, enum lmc_status not_in_base)
+LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                                    const lmc__segment *s,
+                                                    enum lmc_status not_in_base)
 {
     const enum lmc_status refused =
         run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
@@ -19978,27 +19290,23 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
- * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
- * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
- * AUTO.
+ * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
+ * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
- * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
- * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
- * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
+ * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
+ * Between the tensors of an archive stand headers that hardly differ: where the writer can read
+ * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
+ * another.
  *
- * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
- * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
- * predicted by earlier ones of the same size, of this file or another.
+ * A tensor is predicted by its twin, if that was written before and can be read back; else by the
+ * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
+ * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
  *
- * What a tensor is predicted by: its twin, if that was written before and can be read back; else
- * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * comes. */
 
-/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
- * 2^32 blocks. */
+/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
@@ -20006,22 +19314,19 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
- * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
- * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
- * once find them. */
+/* A run that several tensors share, which is not predicted, ends behind one of them by its name
+ * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
+ * that has changed, and stores that keep equal ranges of bytes once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
- * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. */
+ * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
- * behind it, would cost 200 bytes. */
+/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
@@ -20058,8 +19363,7 @@ typedef struct lmc__planner {
     uint64_t position;
     /* the first that does not end before position, or a lower one */
     size_t next_tensor;
-    /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
-     * text in them. 0: none are */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
     /* what it costs to read all predictions so far */
     lmc__reach reach;
@@ -20159,8 +19463,8 @@ static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t 
     return 1;
 }
 
-/* Bytes of a stream, of one file or several. What the caller has, quantised where the snapshot
- * is. */
+/* Bytes of a stream, of one file or several, as the caller has them, quantised where the
+ * snapshot is. */
 static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -20186,9 +19490,8 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded, or nobody could
- * restore what is predicted by it: so whole blocks are read, whose CRCs are known, though mostly
- * whole ones are wanted anyhow. */
+/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
+ * blocks are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -20224,9 +19527,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
- * that were quantised once more lose once more, unless the quantiser is the one that they were
- * quantised with. One that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
+ * that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -20240,7 +19542,7 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they must be in memory. */
+/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
 /* Whether, and in how many bytes before the first tensor, the header text may be. */
@@ -20255,8 +19557,7 @@ static enum lmc_status lmc__plan_header(lmc__planner *p)
     return LMC_OK;
 }
 
-/* Begins the file that was listed last, a copy of `given` that lacks its pointers: twins and
- * quantisers are taken over. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
                                                 enum lmc_dtype default_dtype)
 {
@@ -20303,9 +19604,8 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
- * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
- * what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
+ * that is promised wrongly costs only size: what predicts a block is always what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -20325,10 +19625,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
- * base it is always the same: it is asked for more than once, when runs are planned and when
- * segments are written. */
-static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
+ * it is always the same: it is asked for when runs are planned and when segments are written. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
@@ -20350,8 +19649,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only in a later run can
- * it refer to that. */
+/* The tensor's twin is in the run that would begin at start of this file: only a later run can
+ * refer to that. */
 static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -20372,7 +19671,7 @@ typedef struct lmc__planned_run {
     size_t block_size;
 } lmc__planned_run;
 
-/* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
+/* Quantised runs have a table in each block: theirs are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
@@ -20382,8 +19681,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
+ * gap between them is of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -20402,8 +19701,8 @@ static int lmc__ends_run(const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it, nearly without a gap, and are coded alike. */
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
+ * of the small ones behind it that are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -20411,8 +19710,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
-    /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R4-47). */
+    /* What a run before left of it, when its twin was not there yet: segments of odd size are
+     * refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = lmc__choose_block_size(p, run);
@@ -20435,8 +19734,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. It begins with a quotation mark, which makes the search fast. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
+ * or header_size. It begins with a quotation mark. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -20470,8 +19769,8 @@ static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 
-/* The run of the bytes before the first tensor, which are all at hand, if the header text is among
- * them: else nothing changes, and they are planned as any others. */
+/* The run of the bytes before the first tensor, if the header text is among them: else nothing
+ * changes. */
 static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
 {
     const size_t size = p->header_size;
@@ -20492,7 +19791,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. As with twins, a wrong guess costs only size. */
+ * then they are remembered. A wrong guess costs only size. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -20536,14 +19835,12 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
- * no tensor make runs up to where the next one begins.
+ * so many are wanted; available: all that are known to come if the file's size is unknown.
  *
- * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
- * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
- * makes one of at least one byte. */
-static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_t available,
-                                     lmc__planned_run *run)
+ * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
+ * so every byte is in a run, and each call makes one of at least one byte. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
+                                               size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
     unsigned width;
@@ -20582,7 +19879,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size, or of no prediction if it
+/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
  * would be too far away. */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
@@ -20605,9 +19902,9 @@ static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_
 
 /* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
  * start: its own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                       const lmc_base_part *parts, size_t n, uint64_t start,
-                                       uint64_t at, uint64_t stop)
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
+                                                 const lmc_base_part *parts, size_t n,
+                                                 uint64_t start, uint64_t at, uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
@@ -20625,9 +19922,8 @@ static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. The limit can be met only by a file of more small tensors than any
- * has. */
-static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+ * none if it is not predicted. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
     uint64_t at = p->position;
@@ -20668,9 +19964,8 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files, and the segments are planned with
- * it, one for each. The last block may have any size: it is taken for bytes then. */
-static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+ * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;
     const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -20706,31 +20001,23 @@ static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *ru
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
- *     lmc__write_stream  in[0] <-> in[1] -+-> blocks -+                               +-> jobs
- *                                         |           |                               |
- *     carry  the beginning of a block ----+           +-> a block that was in pieces -+
+ *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
+ *                                                     |                               |
+ *                                                     +-> carry: what spans have cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * What the caller's memory has may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
- *
- * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
- * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
- * does not even do that: it is moved to just before the next span, for which room is left there.
- *
- *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
- *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ * The caller's memory may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task).
  *
  * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ * bytes follow: that many are there before any is coded.
  *
- * Each block has a slot in out as large as it can get, and behind the one before: so sections and
- * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
- * before its first block (head_size). */
+ * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
+ * order, with gaps, and are written as parts. A run's section stands before its first block
+ * (head_size). */
 
-/* Files of unknown size are cut into runs of this many bytes. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
     /* the section at hand */
@@ -20772,7 +20059,7 @@ struct lmc_writer {
     uint64_t run_left;
     /* number of the next block */
     uint32_t block;
-    /* the run's blocks may still become larger: see lmc__choose_run_blocks */
+    /* see lmc__choose_run_blocks */
     int may_enlarge;
 
     /* how many files wait, the last of the listing (writer_groups.h) */
@@ -20815,7 +20102,7 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
 }
 
 /* The section of a run, as it is planned, to run_head. */
-static enum lmc_status lmc__write_run_head(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
@@ -20835,9 +20122,10 @@ static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
+ * and read again as every reader will. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
 {
     const lmc__listing *const listing = &w->plan.listing;
     uint64_t position = w->plan.position;
@@ -20851,7 +20139,6 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
                             w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
                             listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
@@ -20863,17 +20150,14 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     return LMC_OK;
 }
 
-/* Of a run's first block, all of which is at data: so many pieces of so many bytes are compared
- * with the prediction. */
+/* So many pieces of so many bytes are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
 /* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block has changed. Headers, tables and classes are most of what such a block takes beside its
- * changes, and twice as large ones save 1 % (at 3 % changed) to 4 % (at 0.1 %). The first block is
- * there as a whole before it is planned, however the bytes came, so that is where it is decided:
- * what is written depends on the bytes only. The section of the run is not written yet. */
-static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
+ * block, which is at data, has changed. Headers, tables and classes are most of what such a
+ * block takes beside its changes. The section of the run is not written yet. */
+LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
@@ -20891,19 +20175,13 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
-    if (w->options.read_back)
-        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
-            w->planned.block_size;
     LMC__TRY(lmc__write_run_head(w));
     return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots become
- * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
- * their slots, are not written.
- *
- * w->offset counts what is going to be written, so that the index can say where blocks begin. */
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots
+ * become parts, to be written with the next wave, without the gaps between them. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -20937,15 +20215,15 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
- * on. A sixteenth more is for the headers of many small blocks. */
+/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
+ * for the headers of many small blocks. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
-     * of the wave is made now, also for runs that have none. */
+    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
+     * that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -20953,9 +20231,8 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
- * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
- * workers. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is
+ * encoded. Its prediction is read now: workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -20973,6 +20250,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         out = &c->out[c->out_number];
     }
     if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
@@ -21029,137 +20307,98 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encodes what is in carry: whole blocks, or the last of a file; or nothing, if the block turns out
- * to be larger. */
-static enum lmc_status lmc__flush_carry(lmc_writer *w)
+/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
+ * run of a file of unknown size. */
+static size_t lmc__get_whole(const lmc_writer *w)
 {
-    size_t rest;
-    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
-    if (rest != w->carry.size) rest = 0;
-    w->carry.size = rest;
-    return lmc__encode_wave(w);
+    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
+           : lmc__is_header_wanted(w) ? w->plan.header_size
+                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
 }
 
-/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
- * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
- * the file's size is unknown), which is filled up first. */
-static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
+ * First those that make what waits in carry whole (or not yet, if the block turns out to be
+ * larger), then whole ones where they are; the rest waits in carry. */
+static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
-    if (!data && size) return LMC_ERR_ARGUMENT;
-    while (size != 0) {
-        size_t n = size;
-        if (is_unknown ||
-            w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown ? LMC__PENDING_SIZE
-                                 : lmc__is_header_wanted(w)
-                                     ? w->plan.header_size
-                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
-                return LMC_ERR_LIMIT;
-            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
-            n = lmc__min(size, whole - w->carry.size);
-            LMC__TRY(lmc__append(&w->carry, data, n));
-            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
-        } else { /* straight from the caller's memory */
-            size_t rest;
-            w->is_callers = 1;
-            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-            LMC__TRY(lmc__encode_wave(w));
-            w->is_callers = 0;
-            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
-        }
+    size_t rest = w->carry.size, n;
+    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    while (rest) {
+        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        LMC__TRY(lmc__reserve(&w->carry, missing));
+        n = lmc__min(size, missing);
+        LMC__TRY(lmc__append(&w->carry, data, n));
+        if (n < missing) return LMC_OK;
         data += n;
         size -= n;
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
     }
+    for (; size != 0 && rest == 0; data += n - rest, size -= n - rest) {
+        n = is_unknown ? LMC__PENDING_SIZE : size;
+        if (n > size) break;
+        LMC__TRY(lmc__plan_blocks(w, data, n, &rest));
+    }
+    LMC__TRY(lmc__encode_wave(w));
+    w->carry.size = 0;
+    return lmc__append(&w->carry, data, size);
+}
+
+static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    w->is_callers = 1;
+    LMC__TRY(lmc__write_span(w, data, size));
+    w->is_callers = 0;
     return LMC_OK;
 }
 
-/* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
-static enum lmc_status lmc__stream_header(lmc_writer *w)
+/* Where a stream's bytes go in a buffer of a line more: at the beginning of a cache line. Copying
+ * from whole pages to 8 to 31 bytes above one takes some kernels of x86-64 two to four times as
+ * long; malloc gives 16. */
+static uint8_t *lmc__portion_at(const lmc__buffer *b)
 {
-    lmc__coder *const c = &w->coder;
-    const size_t more = w->plan.header_size - w->carry.size;
-    LMC__TRY(lmc__reserve(&w->carry, more));
-    lmc__want(c, w->carry.data + w->carry.size, more, SIZE_MAX / 2);
-    lmc__read_portion(c);
-    w->carry.size += c->read_got;
-    lmc__want(c, NULL, 0, 0);
-    LMC__TRY(c->read_status);
-    return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
+    return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* Where a stream's bytes go in a buffer that has so much and a line more: behind room for what is
- * left of those before, at the beginning of a cache line. A file is mostly read from whole pages,
- * and copying from a page to what lies 8 to 31 bytes above one takes the kernel of an x86-64 (rep
- * movsb, Zen 4) two to four times as long; malloc gives 16. */
-static uint8_t *lmc__portion_at(const lmc__buffer *b, size_t room)
-{
-    uint8_t *const at = b->data + room;
-    return at + (LMC__LINE - (uintptr_t)at % LMC__LINE) % LMC__LINE;
-}
-
-/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
- * left over at the end, less than a block or a run, waits there again. */
+/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    lmc__coder *c = &w->coder;
+    lmc__coder *const c = &w->coder;
     const int is_unknown = lmc__is_size_unknown(w);
-    const size_t room =
-        is_unknown
-            ? 0
-            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
-                                  w->options.base || w->options.read_back || w->plan.has_quantizer)
-                  << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
-                                                                    : 0); /* none is larger */
-    const uint64_t wave_size = lmc__get_wave_size(c, room),
+    const size_t block =
+        lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
+        << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
+    const uint64_t wave_size = lmc__get_wave_size(c, block),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
-    size_t size, rest;
     unsigned number = 0;
-    uint8_t *data;
     if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    c->stream = *stream;
-    c->ended = 0;
-    if (lmc__is_header_wanted(w)) LMC__TRY(lmc__stream_header(w));
-    if (c->ended) return LMC_OK;
     left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
            (w->plan.position - w->run_left) - w->carry.size;
-    rest = w->carry.size;
-    LMC__TRY(lmc__reserve(&c->in[0], room + span + LMC__LINE));
-    data = lmc__portion_at(&c->in[0],
-                           room); /* carry has less than room for blocks, less than span for runs */
-    if (!is_unknown) data -= rest;
-    if (rest) memcpy(data, w->carry.data, rest);
-    w->carry.size = 0;
-    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left),
-              SIZE_MAX / 2);
-    for (;;) {
-        lmc__buffer *next = &c->in[number ^= 1];
+    c->stream = *stream;
+    c->ended = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left), SIZE_MAX / 2);
+    while (c->read_size != 0) {
+        const uint8_t *const data = c->read_to;
+        lmc__buffer *const next = &c->in[number ^= 1];
+        size_t size;
         lmc__read_portion(c); /* the first, or what no step has read */
         while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
             lmc__read_portion(c);
         LMC__TRY(c->read_status);
-        left -= c->read_got;
-        size = rest + c->read_got;
-        if (size == 0 || (is_unknown && size < span)) break;
-        LMC__TRY(lmc__reserve(next, room + span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next, room), c->ended ? 0 : (size_t)lmc__min64(span, left),
+        size = c->read_got;
+        left -= size;
+        LMC__TRY(lmc__reserve(next, span + LMC__LINE));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left),
                   (size_t)wave_size);
-        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-        LMC__TRY(lmc__encode_wave(w));
-        if (c->read_size == 0) {
-            data += size - rest;
-            size = rest;
-            break;
-        }
-        if (rest) memcpy(lmc__portion_at(next, room) - rest, data + size - rest, rest);
-        data = lmc__portion_at(next, room) - rest;
+        if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
     lmc__want(c, NULL, 0, 0);
-    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
-    return lmc__append(&w->carry, data, size);
+    return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */
 
@@ -21172,31 +20411,26 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
- * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
- * copy), and its fingerprint.
+ * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
+ * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
  *
- * The section stands before the bytes and tells all sizes, so small files wait in memory until
- * there are enough of them, or something else comes:
+ * The section stands before the bytes and tells all sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * All bytes are there then; so fingerprints and hashes are taken in one pass over them, not block
- * by block.
- *
- * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
- * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
- * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+ * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
+ * the base, where a block goes to one file (in_place.h). So with a base a file that is the
+ * base's waits only behind one that is not: then that is impossible anyhow. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors (whose
- * runs begin where they do), and its bytes are to be coded as any others. */
+/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors
+ * (whose runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -21274,27 +20508,10 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     for (i = l->n_files - n; i < l->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(
-            out, file,
-            lmc__count_shared((const uint8_t *)before, (const uint8_t *)file->path, most, 1)));
+        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1)));
         before = file->path;
     }
     return LMC_OK;
-}
-
-/* The last n of the list, each of which has a stream of its own, become files of one stream. body:
- * theirs, of lmc__append_group. They keep their numbers, and were checked when they came. */
-LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
-                                                   size_t size)
-{
-    for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size);
-}
-
-/* What waits of a file; a group of empty ones has no bytes at all. */
-LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
-{
-    return w->group.data ? w->group.data + (size_t)f->start : NULL;
 }
 
 /* Writes what waits. */
@@ -21306,13 +20523,15 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
+    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
+    LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
+        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
     }
     w->in_group = 1;
     w->plan.position = 0;
@@ -21339,12 +20558,9 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 #ifndef LMC_NO_ENCODER
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- *
- * Everything is written once and in its order, so any sink will do. What cannot be known before
- * (sizes of files, fingerprints, where blocks are) goes to the index at the end, which grows with
- * what is written. */
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
+ * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
+ * Everything is written once and in its order, so any sink will do. */
 
 /* The calls, in the order in which they are legal:
  *
@@ -21357,12 +20573,10 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
- * not: it is what the index says of places. w->body is one buffer for whatever section is being
- * made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
+ * buffer for whatever section is being made. */
 
-/* Straight to the sink, behind what waits to be written. The first thing that fails stops
- * everything: a sink cannot take back. */
+/* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -21391,9 +20605,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
     return lmc__write_body(w, kind, &w->body);
 }
 
-/* What the file may use, as its header says before anything of it is known. With a read_back runs
- * may refer to this snapshot, even if no twin is ever used.
- */
+/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
@@ -21402,10 +20614,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
  *
- * What the options point to (base, read_back, parallel, what quantisers there will be) is the
- * caller's and must stay until the writer is freed; the options themselves are copied. The base's
- * fingerprint is computed now, which for a base of many tensors is a sort and a digest; the writer
- * reads its bytes only where it has a tensor of the same name. */
+ * What the options point to is the caller's and must stay until the writer is freed; the options
+ * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
+ * bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -21449,15 +20660,19 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
-
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+#endif
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_quantizers(w);
+#ifndef LMC_NO_QUANTIZE
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
     lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
@@ -21467,19 +20682,15 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
- * something to another 1.x. */
+/* Words of a struct of the caller that mean nothing yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have.
- *
- * The caller's file may go at once. What breaks a rule of the format is CORRUPT to a reader, which
- * here is a wrong argument. */
+ * function that every reader will check it with: what a reader would refuse is a wrong argument
+ * here. The caller's file may go at once. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -21518,30 +20729,20 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_to_file(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__write_waiting(w, data, size) : lmc__write_bytes(w, data, size);
-}
-
-static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__stream_waiting(w, stream) : lmc__write_stream(w, stream);
-}
-
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
- * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
- * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
- * section with the size is in the sink already. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
+ * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
+ * fingerprints of its tensors go to the room that the index has kept for them. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
     uint64_t size;
+    size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+    }
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
@@ -21552,8 +20753,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
- * today wrote there a later one would take for something else. */
+/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -21565,11 +20765,9 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
  *
- *     | u32 size of key | u32 size of value | key | value |
- *
- * Whether two have the same key is found out in the end, when they are sorted. */
+ *     | u32 size of key | u32 size of value | key | value | */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -21618,8 +20816,7 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 }
 
 /* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
- * 8 bytes before it. */
+ * points at the key within w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -21668,16 +20865,13 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries, for the two do not lie side by side. The trailer must come last: a file that has one is
- * complete.
+ * entries. A file that has a trailer is complete.
  *
  *     | section header |   head   | entries of files and runs | metadata |  trailer  |
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
- * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
- */
+ * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -21720,9 +20914,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
- * there was an error, nor with a w that is NULL. */
+/* The first error stays, and is all that any later call returns. So callers may leave all
+ * statuses but the last one unread. `call` is not evaluated once there was an error. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -21735,11 +20928,15 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(lmc__write_to_file(w, (const uint8_t *)data, size));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
+                                : lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(lmc__stream_to_file(w, stream));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__stream_waiting(w, stream)
+                                : lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
@@ -21754,9 +20951,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 7.2). */
+/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;
@@ -21786,19 +20981,18 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
- * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
- * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
+ * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
+ * section that refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come. The index grows with files, tensors and blocks, and is limited by the caller.
+ * really come.
  *
- * A block goes to write() only after its CRC was compared; in its order; and one wave later. With
- * write_at it goes there in the wave that decodes it, in any order, if its stream is one file.
- * begin_file and end_file come between waves; where a wave has bytes of several files, what is
- * before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK are
- * names, sizes and fingerprints known to be right, since the index that repeats them comes last. */
+ * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
+ * between waves; where a wave has bytes of several files, what is before the last border is written
+ * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -21854,8 +21048,7 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those: nothing
- * is decoded beside the first reads, and those of 16 workers are 8 MiB. */
+/* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
@@ -22114,10 +21307,9 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what
- * the run says of its size; a prediction is read to where the block will be decoded over it.
- *
- * unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
+ * run says of its size; a prediction is read to where the block will be decoded over it. unread:
+ * LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -22664,10 +21856,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
  * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
@@ -22917,10 +22107,7 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
 /* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
  * the header. A second one for what of a large index lies before it. The header itself is read
  * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be.
- *
- * The trailer's size of the file must be that of the source, and header, index and trailer must
- * leave nothing out: what lies between them the index accounts for. */
+ * else it may be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -22993,8 +22180,8 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
+/* Code that is fetched at once. A source that several workers read at once is near: there each
+ * reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
@@ -23086,8 +22273,7 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 }
 
 /* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows. Its own checks do not tell it from a block of another file that has the same
- * number there, and perhaps the same size. */
+ * the index knows, and not one of another file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -23164,9 +22350,8 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
 }
 
 /* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers, as this reader or
- * one that shares them reads them; from then on the code, and wave by wave. has_code: all of it is
- * in the coder's, and not too much. */
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -23233,9 +22418,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 
 /* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
  * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
- * cost this one: then it is read alone, and of damaged files always. */
+ * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
+ * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
+ * alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -23257,15 +22442,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
- * With them there are three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
+ *    straight to out, as many whole blocks as there are;
  *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage), and what was read before it is of no use to the
- * caller, who learns of no sizes. */
+ * A byte that is in no run is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -23322,9 +22505,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 }
 
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
- * this is one level deep. In damaged files runs may lie one over the other, and then what is found
- * in a place may be another run than the one that was added: that is why it is asked again. */
+ * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep; in damaged files runs may lie one over the other, so it is asked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -23345,10 +22527,10 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, void *dst, uint32_t *crc)
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                                   const lmc_file *whole, uint64_t offset,
+                                                   void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -23380,8 +22562,8 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
     return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number,
+                                                       uint64_t offset, void *dst, size_t size)
 {
     uint64_t position = offset;
     const lmc_file *f;
@@ -23403,9 +22585,9 @@ static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 }
 
 /* Of a tensor that is the reader's own the fingerprint is that of the index. */
-LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
-                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
-                                               size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                                         const lmc_tensor *tensor, uint64_t offset,
+                                                         void *dst, size_t size)
 {
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
@@ -23429,7 +22611,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
 /* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
  * coded bytes are. */
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
     *info = r->info;
@@ -23530,8 +22712,9 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *tensor,
+                                                               uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     size_t i, number;
@@ -23544,7 +22727,7 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
     return LMC_OK;
 }
 
-static const char *lmc__key_at(const lmc__tables *t, size_t i)
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
 {
     return (const char *)t->keys.data +
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
@@ -23558,22 +22741,22 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = lmc__key_at(&r->tables, i);
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
 /* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                           const void **value, size_t *size)
 {
     const lmc__tables *const t = r ? &r->tables : NULL;
     const char *found;
     size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__key_at(t, i), key) < 0);
-    if (i == t->n_metadata || strcmp(lmc__key_at(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
     return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
@@ -23673,7 +22856,8 @@ static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *na
     return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
-LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path,
+                                                       size_t *file_number)
 {
     const lmc__item *found;
     int next;
@@ -23685,8 +22869,9 @@ LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, si
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
-                                               size_t *file_number, const lmc_tensor **tensor)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path,
+                                                         const char *name, size_t *file_number,
+                                                         const lmc_tensor **tensor)
 {
     const lmc__item *found;
     size_t wanted = 0;
@@ -23813,29 +22998,24 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  * coded with.
  *
  * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
- * would be coded as floats, several times as large; fitted anew, they would lose once more.
- * With it the same elements come out, and about the same size. That is not taken on trust: blocks
- * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * files) has elements that lie on a grid, of which only the old file knows. With it the same
+ * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
+ * (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
- * something else. So the first head counts, the others must agree, and where they do not the tensor
- * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
- * checked; their elements are not decoded.
+ * A file may be made so that each head says something else. So the first head counts, and where the
+ * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
+ * their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- *
- * So the result is complete for all elements, also those of blocks that were not quantised: they
- * lie on some grid or become exceptions, and then is_recovered has the last word. */
+ */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
- * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
- * moved. What is not read, of blocks that are stored, has the scale of 1. */
+/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
+ * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -23854,8 +23034,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first: those differ
- * from block to block. n_points is not said by a head, so it is not compared. */
+/* All that a block's head says but its scales, and which part of a group comes first. n_points
+ * is not said by a head. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -23866,8 +23046,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. It does not say how many
- * points the grid has: as many as can be numbered and, without a table, have a code. */
+/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
+ * as can be numbered and, without a table, have a code. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -23883,18 +23063,15 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again.
+ * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
  *
- * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
- * the block's first element in the tensor. Its first group must end where the tensor's groups do,
- * or the scales would be of other elements. A group that begins in the block before gets its scale
- * twice; if a hostile file says two, the last one counts, and the comparison with the elements
- * tells. */
-static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
-                                          const uint8_t *src, const lmc_block_info *info,
-                                          uint64_t first, uint8_t *ws, size_t ws_size,
-                                          int *is_other)
+ * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
+ * tensor. Its first group must end where the tensor's groups do. A group that begins in the
+ * block before gets its scale twice; if a hostile file says two, the last one counts. */
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+                                                    const uint8_t *src, const lmc_block_info *info,
+                                                    uint64_t first, uint8_t *ws, size_t ws_size,
+                                                    int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -23917,10 +23094,9 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
- * not where it was when codes were found, but table and symbols have moved together. */
-static enum lmc_status lmc__set_codes(lmc_quantizer *q)
+/* The codes of symbols, as they were found when the table was fitted: not only of those in it,
+ * for BF16 may have been rounded to a neighbour. Table and symbols have moved together. */
+LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
@@ -23935,13 +23111,11 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
- * alone may be quantised. Its parameters are complete when the last block was read: each has the
- * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
- * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
-static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                              const lmc__listed_file *f, const lmc_tensor *t,
-                                              lmc_twin *twin)
+/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
+ * prediction lies, which whoever codes it again must give. */
+LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
+                                                        const lmc__listed_file *f,
+                                                        const lmc_tensor *t, lmc_twin *twin)
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -24000,9 +23174,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
- * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
- * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
+/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
+ * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,
@@ -24129,18 +23302,14 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 
 /* == snapshot/identify.h ======================================================================= */
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
- * compared with one. The same digester and the same waves as of writer and restorer, without
- * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
+ * The same digester and the same waves as of writer and restorer, without blocks:
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
- * as there is no block header that has it. */
+/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -24152,14 +23321,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
- * begins with a job, is cut into pieces of a whole leaf. */
+/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
- * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
- * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
- * still read this one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
+ * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -24190,12 +23356,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it, as a writer
- * does. file and tensors change only at the end, all at once.
- *
- * tensors is file->tensors, said once more without const, because fingerprints are written to it.
- * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
- * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+/* The description is held to the rules for files by writing it down and parsing it. file and
+ * tensors change only at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -24239,9 +23401,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
- * base says they have. No byte of content is read; whoever wants to know that the content has them
- * calls lmc_file_identify for each file first. */
+/* An origin's first step. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)
@@ -24470,18 +23630,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
  *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
  *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
- * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
+ * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
-
-/* Frees what lmc_writer_copy_file has made. */
-static void lmc__free_quantizers(lmc_writer *w)
-{
-#ifndef LMC_NO_QUANTIZE
-    size_t i;
-    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
-        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
-#endif
-}
 
 #ifndef LMC_NO_QUANTIZE
 /* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
@@ -24505,13 +23655,13 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 {
     uint32_t crc = 0;
     uint64_t at;
+    size_t n;
     LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
-    for (at = 0; at < file->size;) {
-        const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
+    for (at = 0; at < file->size; at += n) {
+        n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
         LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
         LMC__TRY(lmc_writer_write(w, piece->data, n));
-        at += n;
     }
     LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -24544,7 +23694,8 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
 }
 
 /* What fails when the file is begun has spoilt the writer, as any of its calls would. */
-LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
+                                                       size_t file_number)
 {
     enum lmc_status status;
     if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
@@ -24595,10 +23746,10 @@ LMC_API size_t lmc_compress_bound(size_t size)
 /* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
  * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
  * a reader can tell the dtype. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
-                                           enum lmc_dtype dtype, const void *src,
-                                           const lmc_stream *stream,
-                                           const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
+                                                     enum lmc_dtype dtype, const void *src,
+                                                     const lmc_stream *stream,
+                                                     const lmc_compress_options *options)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
@@ -24638,9 +23789,9 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
     return status;
 }
 
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                     size_t size, enum lmc_dtype dtype,
-                                     const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
+                                               const void *src, size_t size, enum lmc_dtype dtype,
+                                               const lmc_compress_options *options)
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed;
@@ -24660,9 +23811,9 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
 #endif
 
 /* A reader of the LMC file at src; its only regular file, without a base. */
-static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
-                                     const void *src, size_t src_size,
-                                     const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
+                                               lmc_memory *memory, const void *src, size_t src_size,
+                                               const lmc_compress_options *options)
 {
     lmc_reader_options reader_options;
     lmc_source source;
@@ -24684,9 +23835,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     return LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype,
-                                              const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                        uint64_t *size, enum lmc_dtype *dtype,
+                                                        const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -24704,8 +23855,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                 const void *src, size_t src_size,
+                                                 const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -24770,8 +23922,9 @@ static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_pa
 }
 
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                                    enum lmc_dtype dtype,
+                                                    const lmc_compress_options *options)
 {
     lmc__file_to_file f;
     lmc_source source;
@@ -24808,8 +23961,8 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
 {
     lmc_restore_options o;
     lmc__file_to_file f;
@@ -24876,7 +24029,7 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 /* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
  * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
  * (spec/foreign-bases.md). */
-static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
+LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
     if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
@@ -25021,9 +24174,9 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
     return lmc_writer_end_file(writer);
 }
 
-LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n_arrays,
-                                              const lmc_text *texts, size_t n_texts)
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                        const lmc_array *arrays, size_t n_arrays,
+                                                        const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
     enum lmc_status status;

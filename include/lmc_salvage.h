@@ -111,8 +111,8 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
 
 /* == snapshot/salvage.h ======================================================================== */
 
-/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
- * come from what was found:
+/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader whose tables come from
+ * what was found:
  *
  *     salvage_place.h   without an index: streams and runs in the order in which they lie
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
@@ -126,17 +126,15 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, 
  *        with the rows of BLKS      by size and Header_CRC, wherever it lies
  *        with an index only         by where it lies, and the sizes of the run and of the block
  *        without                    by what stands before it
- *    So with BLKS a block of another file is told from the right one. Without, where two of
- *    different content claim one place, neither is handed out (is_doubtful).
+ *    Without rows, where two of different content claim one place, neither is handed out
+ *    (is_doubtful).
  *
- *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
- *    searched again. The limits on work below are reached by hostile files only.
+ *  - Nothing intact is passed over: bytes that a damaged header claims are searched again.
  *
  *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
  *    copies of a block LMC__MAX_COPIES are tried.
  *
- *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
- *    lmc__found_block for each header, and tables as of other readers. */
+ *  - Memory is in proportion to what is found. */
 
 /* The header of a block, perhaps: some bytes look like one by chance. */
 typedef struct lmc__found_block {
@@ -152,7 +150,7 @@ typedef struct lmc__found_block {
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
-/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
+/* The reader first, so that whoever has that has this, too. */
 struct lmc_salvage {
     lmc_reader reader;
     /* Bytes of the file from view_at on, read at once; the body of one section. */
@@ -175,8 +173,7 @@ struct lmc_salvage {
     /* -- the walk -- */
     /* Where the index begins, if that is known; else the file's size. */
     uint64_t end;
-    /* So many bytes behind where it says that it begins does the index (modulo 2^64): others were
-     * lost, or came in between. */
+    /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
@@ -219,9 +216,8 @@ static size_t lmc__count_found(const lmc_salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* What block of a run is looked for. The eight bytes of a row are the size of the block and its
- * Header_CRC; blocks for which both are the same have the same content and number, so it does not
- * matter of which run they are. */
+/* What block of a run is looked for. A row is the size of the block and its Header_CRC; blocks
+ * for which both are the same have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
     return s->has_rows
@@ -264,9 +260,8 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* The register before the bytes of p, from the one behind them: a step's shift to the right is
- * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
- * 31 tells whether the step had added the polynomial. */
+/* The register before the bytes of p, from the one behind them. The polynomial's bit 31 is set
+ * and a shifted register's is not, so bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -278,10 +273,10 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     return state;
 }
 
-/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
- * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
- * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
- * number as if that were 0. What is left is the register at the start, exclusive or the number. */
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the
+ * number and the header before it. The bytes of the header are taken back from it, then four
+ * steps of the number as if that were 0. What is left is the register at the start, exclusive or
+ * the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -291,8 +286,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
- * is how disks fail, so that only what is really lost is. */
+/* Bytes of the file; what cannot be read is zero, by pages, which is how disks fail. 1: all
+ * could. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -308,7 +303,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 }
 
 /* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
- * What is at hand is used first: a search asks for one byte after the other. */
+ * What is at hand is used first. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -326,8 +321,8 @@ static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_
     return LMC_OK;
 }
 
-/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
- * rest of the file. Eight times the file's size is enough for any damage. */
+/* What may be read twice: in a hostile file a header at every byte may claim the rest of the
+ * file. Eight times the file's size is enough for any damage. */
 static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);
@@ -356,23 +351,23 @@ static uint32_t lmc__crc_of_file(lmc_salvage *s, uint64_t at, uint64_t size)
 /* Without an index: streams and runs in the order in which their sections were found, and which
  * bytes of a stream each run is.
  *
- * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
- * that follows from what is before and behind it. Where a section may be lost, the tables have an
- * *unknown run*: of no size, perhaps, or the one of blocks that were found there.
+ * Runs cover a stream without a gap and in order, so their places follow from what is before and
+ * behind them. Where a section may be lost, the tables have an *unknown run*: of no size, perhaps,
+ * or the one of blocks that were found there.
  *
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * So runs before the first unknown one are placed from the front of the stream, those behind the
+ * Runs before the first unknown one are placed from the front of the stream, those behind the
  * last from its end, if its size is known. What is between has a place only if the blocks of the
- * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have all
- * rows of BLKS, the unknown ones are nothing. */
+ * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have
+ * all rows of BLKS, the unknown ones are nothing. */
 
 /* The stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
- * blocks can be read, but not those that have a prediction. */
+/* By its section, or by the index. Of those that lmc__place_unknown has placed, blocks that have
+ * a prediction cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
@@ -423,10 +418,8 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
  * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
  * where it ends.
  *
- * Its block size is that of the first block found, provided that another one shows that it is not
- * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
- * others must agree. More may be lost behind the last that was found, unless what follows is
- * known to follow: then there would be another unknown run. */
+ * Its block size is that of the first block found, if another one shows that it is not the last;
+ * a lone block has a size of its own only if it is number 0. All others must agree. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -510,9 +503,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts what was found. Of blocks with one key those stay that are like the first (same content by
- * CRC and length), as many as will be tried. If another one has other content, there is no telling
- * which is right, and none is handed out. */
+/* Sorts what was found. Of blocks with one key those stay that are like the first, as many as
+ * will be tried. If another one has other content, none is handed out. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -535,11 +527,11 @@ static void lmc__choose_blocks(lmc_salvage *s)
 }
 
 /* Runs without a place are put between others, so that these are in order for searching; and what
- * each run is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a
- * wrong base: the header that would have told may be lost.
+ * each run is predicted by. A mapping that leads outside of the base is a wrong base here: the
+ * header that would have told may be lost.
  *
- * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
- * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
+ * A prediction that cannot be had costs only blocks that want it: run->prediction keeps the
+ * status. */
 LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -578,8 +570,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* The rows, whose section has its body there, if that is right; with them each block is known
- * wherever it is. They are those of all runs. */
+/* The rows of all runs, whose section has its body there, if that is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     lmc__tables *const t = &s->reader.tables;
@@ -601,13 +592,12 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
 }
 
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
- * What was found so far is forgotten then, for all is searched again with its help. If it is not,
- * nothing changes.
+ * What was found so far is forgotten then, for all is searched again with its help.
  *
- * It might be that of another file, of which a part or all is content of this one. It is this
- * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
- * if the first section is the one that it names, or if it stands where the trailer says, but too
- * far in front. */
+ * It might be that of another file, of which a part is content of this one. It is this file's if
+ * it leads to where it stands; else bytes were lost before it, or came in between: then if the
+ * first section is the one that it names, or if it stands where the trailer says, but too far in
+ * front. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;
@@ -658,11 +648,10 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
  *     ^ at                                                        ^ last_end: block 8? else
  *      ^ searched from here on, unless block 7 is intact            decoded, to know
  *
- * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
- * where the last thing ends.
+ * A section must have its own CRCs or, where its body is damaged, stand where the last thing ends.
  *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
- * the run at hand as long as its number and size fit, and numbers go on. */
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
+ * of the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
     /* Where it is, and where the last thing that was found ends. */
     uint64_t at, last_end;
@@ -820,9 +809,9 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
                                          : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
- * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
- * begins another. */
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number
+ * goes on, or it stands beside one of the run: moved, or foreign. Where a run is complete,
+ * number 0 begins another. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -961,8 +950,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
 }
 
 /* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
- * letters of the kinds of sections. */
+ * only bytes with which a header can begin are looked at. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     const int had_index = s->damage.has_index;
@@ -1003,25 +991,22 @@ LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 /* == snapshot/salvage_read.h =================================================================== */
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
- * so that lmc_salvage_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between.
  *
  *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
- * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
+ * The walk has found headers whose CRC is right. Payload_CRC and Content_CRC are checked here. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
- * but block by block: a damaged neighbour must not cost this one.
+/* One of the copies of a block of that run, to dst, of found->length bytes.
  *
- * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
- * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
- * had, that is said of an intact payload only: of another one, that it is damaged. */
+ * The header is read and checked again, for the file may have changed since the walk. The
+ * prediction goes to dst, before the coder is in use, which may have to read it, and the block
+ * is decoded over it. Where there is none to be had, that is said of an intact payload only: of
+ * another one, that it is damaged. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -1050,9 +1035,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. They
- * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
- * right. */
+/* The first intact one of the copies of a block, which begin with number i of those found. */
 LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
                                                    size_t i, uint8_t *dst)
 {
@@ -1066,12 +1049,10 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
     return status;
 }
 
-/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_salvage_next.
+/* The reader's read_run: block by block; the first that is lost ends it.
  *
- * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
- * are two, as in other readers: one for runs that this very file predicts, because reading those
- * asks for other bytes of it, by this function again, which may need the other one. */
+ * Of a block that is not wanted whole the part is copied from a buffer. There are two, as in
+ * other readers: reading a prediction of its own snapshot calls this function again. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -1101,8 +1082,8 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their fingerprints. */
+/* What lmc_salvage_confirm says of a file, by its CRC, then of its tensors, by their
+ * fingerprints: 0 until it is known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -1166,8 +1147,7 @@ static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
     s->offset += size;
 }
 
-/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
- * status. */
+/* The next range is lost, so many bytes: a range with that status. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
@@ -1178,10 +1158,9 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
 
 /* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
  * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once: what is asked for again is there.
+ * block that has bytes of several files is decoded once.
  *
- * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
- * file can make. range->data is the reader's, until the next call. */
+ * The limit counts what is asked for: it bounds the work that a hostile file can make. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_salvage_range *range)
 {
@@ -1233,9 +1212,8 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last
- * run. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes that no run
+ * has are lost ones. A file of unknown size ends with its last run. */
 static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
@@ -1256,9 +1234,8 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place. Its run and number are known, but not of which bytes of which
- * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
- * or the rows of BLKS, what has no place is no block of this file. */
+/* The next block without a place: its run and number are known, but not of which bytes of which
+ * file it is. With an index, or the rows of BLKS, what has no place is no block of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc_reader *const r = &s->reader;
@@ -1281,14 +1258,10 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
- * reader, and it does not go back.
+/* File by file, then the blocks without a place, then the end, in one pass.
  *
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out
- *
- * The end is a range of its own, so that no status means both an end and a loss. */
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -1322,16 +1295,13 @@ LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage 
 
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
+/* Whether its FILE section or the index was found. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
     return s && file_number < s->reader.tables.listing.n_files &&
            lmc__file_at(&s->reader, file_number)->is_described;
 }
 
-/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
- * without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;
@@ -1345,9 +1315,8 @@ LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
- * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 7.3). */
+/* The header, if it is intact. A file of a later version is refused, where a damaged header is
+ * not; and so is a wrong base (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1366,11 +1335,9 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     return lmc__take_header(r, header);
 }
 
-/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
- * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
- * missing; and none. Only the first is no damage, but the second leads to the index all the
- * same. */
+/* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
+ * One whose CRC is right but that says that the index begins elsewhere leads there all the same,
+ * but is damage: bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -1439,9 +1406,8 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
- * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
- * full; what stays is in proportion to the blocks that were found. */
+/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file
+ * in which nothing is found at all is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
@@ -1471,8 +1437,7 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
-/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
- * anything can fail. */
+/* What is to be freed is known before anything can fail. */
 static enum lmc_status lmc__open_by_search(lmc_reader *r)
 {
     r->is_salvage = 1;

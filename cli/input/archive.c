@@ -235,6 +235,12 @@ static enum lmc_status check_whole_file(const lmc_file *f, void *data)
     return status == LMC_OK && !is_same ? LMC_ERR_CORRUPT : status;
 }
 
+int open_archive_index(struct archive *a, const char *path, const struct common *o)
+{
+    const int code = open_archive_file(a, path, o);
+    return code == CODE_OK ? read_archive_index(a, NULL) : code;
+}
+
 lmc_base files_of_archive(const struct archive *a)
 {
     return a->plain ? *a->plain : lmc_reader_base(a->reader);

@@ -82,7 +82,10 @@ uint64_t archive_size(const struct archive *a);
 /* Opens the file and looks whether it is a delta. */
 int open_archive_file(struct archive *a, const char *path, const struct common *o);
 
-/* The same of a regular file that is being read from front to back. */
+/* The same, and reads its index without a base. */
+int open_archive_index(struct archive *a, const char *path, const struct common *o);
+
+/* Opens a snapshot that is being read from a regular file from front to back. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
 
 /* base: NULL for one that is no delta, or that is only listed. try_ reports nothing. */

@@ -590,6 +590,13 @@ int protect_plain(const struct base *p, const char *output)
 
 /* -- all bases -- */
 
+char *describe_base(const uint8_t *wanted, const char *made_with)
+{
+    char text[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
+    format_hex(text, wanted, SHORT_FINGERPRINT);
+    return format_text("%s%s", text, format_made_with(named, made_with));
+}
+
 char *name_base(const struct base *b)
 {
     char *path = copy_without_slashes(b->name);

@@ -137,6 +137,9 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 /* Sees to it that the base can be read; of a delta, finds its own base among the arguments. */
 int prepare_base(struct base *b, const struct common *o);
 
+/* Its fingerprint and, if it is known, what it was called when the delta was made. To be freed. */
+char *describe_base(const uint8_t *wanted, const char *made_with);
+
 /* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
 char *name_base(const struct base *b);
 

@@ -29,6 +29,11 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
     l->o = o;
 }
 
+static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
+{
+    return read_second_look((struct second_look *)user, number, offset, dst, size);
+}
+
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
@@ -37,6 +42,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     stream.read = read_stream;
     stream.user = l->source;
     options->user = l;
+    if (!options->read_back) options->read_back = read_back;
     options->parallel = &l->o->parallel;
     options->base = l->base;
     if (l->lacks_base) {

@@ -36,9 +36,10 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
  * Errors are reported. */
 int keep_source(struct second_look *l);
 
-/* Restores the source from front to back. options: the caller's callbacks; the rest is filled in.
- * `user` is the second look, with which the caller's own struct begins. fingerprint: of the
- * snapshot; or NULL. Where the base is lacking, LMC_OK says that no payload is damaged. */
+/* Restores the source from front to back. options: the caller's callbacks, read_second_look() if
+ * read_back is none of them; the rest is filled in. `user` is the second look, with which the
+ * caller's own struct begins. fingerprint: of the snapshot; or NULL. Where the base is lacking,
+ * LMC_OK says that no payload is damaged. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
 

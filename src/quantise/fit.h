@@ -14,7 +14,7 @@
 #include "quantise/fit_grid.h"
 
 /* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
- * worth it at all. Whatever cannot be quantised well is kept as it is, with the reason: that is no
+ * worth it at all. What cannot be quantised well is kept as it is, with the reason: that is no
  * error.
  *
  *                          asked by bits               asked by a bound
@@ -25,33 +25,29 @@
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   symbols on a fine grid        a pass over the sample                  fit_sample.h
+ *   symbols on a fine grid        a pass over the sample                  fit_error.h
  *   table by k-means, or          no pass, for a linear grid one          fit_table.h
- *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h, fit_error.h
+ *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h
  *
- * A pass reads the elements by the caller's callback, all or a sample (fit_sample.h). Nothing here
- * depends on how many threads there are or on the tier, and floating point decides nothing: it is
- * used where every machine gets the same result, and for what is reported. So the quantiser, and
- * with it all that is written, is the same on every machine.
+ * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
+ * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
  *
- * The fit decides how, never what is right: any grid and table make a valid block
- * (spec/quantised.md), so a mistake here would cost size or precision, not correctness. */
+ * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
+ * precision, not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Elements. Below, a table and scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. Scales take 16 bits at most, and about 12 when coded: with 16 elements up to
- * one bit each, with 256 less than a 20th of one. */
+/* Elements of a group. Scales take about 12 bits when coded: with 16 elements nearly one bit
+ * each, with 256 less than a 20th of one. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
 #define LMC__SCALE_BITS 12u
 
-/* Bits per element without loss, times 2^16: of one block of elements from the middle, which is as
- * near as the comparison needs it, coded as any block is. Whoever calls has made sure that there
- * are as many elements (LMC__MIN_QUANTIZED, which is a chunk). The workspace lives as long as the
- * call. */
-static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
+/* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
+ * as many (LMC__MIN_QUANTIZED). */
+LMC__COLD static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
 {
     const lmc_quantizer *const q = f->q;
     const size_t ws_size = lmc_block_workspace_size(LMC__FIT_CHUNK, f->q->params.width),
@@ -72,8 +68,8 @@ static enum lmc_status lmc__try_lossless(lmc__fit *f, uint64_t *bits)
     return status;
 }
 
-/* A row's elements, or of a flat shard 256, so that a scale is 16 bits to 256 elements. Short rows
- * are joined to at least 16. What the format has no number for is as if it were not said. */
+/* A row's elements, or of a flat shard 256. Short rows are joined to at least 16. What the
+ * format has no number for is as if it were not said. */
 static uint64_t lmc__get_group_size(uint64_t group)
 {
     if (group == 0) return LMC__DEFAULT_GROUP;
@@ -82,10 +78,9 @@ static uint64_t lmc__get_group_size(uint64_t group)
 }
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
- * second moments, of which none may become zero: updates are divided by their roots. First moments
- * are signed and of updates about as large as 1; what counts is the update's error, not its
- * relative one, so their grid is linear. */
-static enum lmc_status lmc__begin_fit(lmc__fit *f)
+ * second moments, of which none may become zero: updates are divided by their roots. First
+ * moments are of updates about as large as 1: their grid is linear. */
+LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc__quant_params *const q = &f->q->params;
@@ -95,8 +90,8 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
         o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no others,
-     * 1/128: until a bound says otherwise. */
+    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no
+     * others, 1/128: until a bound says otherwise. */
     q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
     lmc__reset_grid(&q->grid);
     if (!q->is_predicted) {
@@ -108,11 +103,11 @@ static enum lmc_status lmc__begin_fit(lmc__fit *f)
     return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
 }
 
-/* The symbols on a fine grid. Of logarithmic ones with 1024 points to an octave the 65,534 reach 32
- * octaves either way from the scale; magnitudes that are too far from it for that may be within
- * reach of 256 to an octave. BF16 reach everything as it is. (With signs there are half as many
- * points, so they reach half as far.) error: of a linear grid that a bound asks for, or NULL. */
-static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
+/* The symbols on a fine grid. 1024 points to an octave reach 32 octaves either way from the
+ * scale, with signs half as far; magnitudes that are beyond that may be within reach of 256 to
+ * an octave. BF16 reach everything as it is. error: of a linear grid that a bound asks for, or
+ * NULL. */
+LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
 {
     lmc__grid *const grid = &f->q->params.grid;
     int is_off;
@@ -125,9 +120,9 @@ static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
     return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
 }
 
-/* A table of 2^bits codes. Its loss is measured where it is over all elements; with a logarithmic
- * grid the estimate stands, for relative errors depend on the symbols alone. */
-static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *fitted)
+/* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
+ * relative errors depend on the symbols alone. */
+LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
 {
     lmc_quantizer *const q = f->q;
     uint64_t squares12;
@@ -135,32 +130,31 @@ static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits, lmc__fitted *f
     q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     q->n_codes = LMC__SYMBOLS;
     if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &fitted->bits);
+    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
     if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
     LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) fitted->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
-    fitted->n_codes = q->params.table_size + 1;
-    fitted->found = 1;
+    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
+    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+    q->info.n_codes = q->params.table_size + 1;
+    f->found = 1;
     return LMC_OK;
 }
 
 /* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
- * loss. That comparison is in integers, for it decides what is written. Sizes are by entropy: of
- * the sample's codes, with 4 bytes and an element for each exception, and scales.
+ * loss. Sizes are by entropy: of the sample's codes, with 4 bytes and an element for each
+ * exception, and scales.
  *
  * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
  * sample: total leaves out zeros and exceptions. */
-static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint64_t lossless)
+LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t exceptions = f->counts[LMC__EXCEPTION],
                    seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = fitted->bits + (exceptions * (32 + 8 * q->params.width) << 16);
+    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
     q->info.is_grid = q->params.table_size == 0;
-    q->info.n_codes = fitted->n_codes;
     q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = fitted->error / LMC__Q32_ONE;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
     q->info.bits = (double)bits / 65536.0 / (double)seen +
                    (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
     bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
@@ -168,36 +162,33 @@ static enum lmc_status lmc__end_fit(lmc__fit *f, const lmc__fitted *fitted, uint
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it is,
- * and says so in q->info: that is why is_lossless is looked at after each, and why LMC_OK alone
- * does not mean that there is a grid. */
+/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
+ * is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
-    lmc__fitted fitted = {0, 0, 0, 0};
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
     /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log)
-        LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o), &fitted));
+    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
     else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &fitted.error));
+        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
         if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits, &fitted));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o), &fitted));
+        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
+        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
         if (q->info.is_lossless) return LMC_OK;
     }
-    if (!fitted.found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, &fitted, lossless);
+    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
+    return lmc__end_fit(f, lossless);
 }
 
-/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must be of as many
- * elements, and must not want a prediction itself. */
-static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
-                                              const lmc_quantizer_options *o)
+/* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
+ * prediction itself. */
+LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elements,
+                                                        const lmc_quantizer_options *o)
 {
     const unsigned width = (unsigned)o->dtype < LMC_DTYPE_COUNT ? lmc_dtype_width(o->dtype) : 0;
     const lmc_quantizer *const second = o->second;
@@ -226,9 +217,8 @@ static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantize
     return NULL;
 }
 
-/* One allocation for the quantiser, which the caller gets, and one for the fit, which ends with the
- * call. On errors nothing is left, and *quantizer is not touched; a tensor that is kept as it is
- * has a quantiser as any other, which says why. */
+/* One allocation for the quantiser, which the caller gets, and one for the fit. On errors
+ * nothing is left, and *quantizer is not touched. */
 LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
                                                     const lmc_source *elements,
                                                     const lmc_quantizer_options *options)
@@ -262,6 +252,7 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
+            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;

@@ -22,7 +22,6 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-typedef uint32_t lmc__q32;
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
@@ -75,8 +74,7 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of squares of 64 bits, in 128: of up to 2^22 of them. Whole numbers add up to the same in
- * any order, and no square is lost beside a large sum, as it would be in a double. */
+/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
@@ -108,8 +106,8 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
-/* The sums of squares of what is lost and of what there is, over the sample, in the same unit: only
- * their ratio counts. */
+/* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
+ * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
 } lmc__losses;
@@ -132,7 +130,7 @@ LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double
  * scales, so below 2^31 units of 64 bits. */
 static double lmc__find_unit(const lmc_quantizer *q)
 {
-    uint16_t largest = LMC__LEAST_SCALE;
+    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
     size_t i;
     for (i = 0; i < q->n_groups; i++)
         if (q->params.scales[i] > largest) largest = q->params.scales[i];
@@ -177,13 +175,12 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
     }
 }
 
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none. Then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element of the tensor, and
- * there is little to be won. n_exceptions is told to the caller as of the whole tensor: one chunk
- * stands for as many as are in a stride.
+/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
+ * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
+ * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
  *
- * error: what that loses, of a linear grid, or NULL. Sums are of whole numbers, so no order of
- * additions, no width of vectors and no option of a compiler changes them. */
+ * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
+ * it. */
 static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
 {
     lmc_quantizer *const q = f->q;

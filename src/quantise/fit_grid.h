@@ -9,21 +9,21 @@
 
 /* The coarsest grid that keeps to a bound, coded without a table.
  *
- * Logarithmic grids: the step follows from the bound, by arithmetic. With RELATIVE the bound is
- * hard. An element's bits are at most half a step, d numbers, from those of its point, and a step
- * is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the
- * change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above
- * the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and
- * the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits
- * of spec/quantised.md only move points towards elements, and BF16 have steps of whole BF16.
+ * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
+ * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
+ * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
+ * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
+ * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
+ * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
+ * only move points towards elements, and BF16 have steps of whole BF16.
  *
- * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss measured,
- * then a coarser one, until it is within the bound. What is reported is what was measured. */
+ * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
+ * measured, then a coarser one, until it is within the bound. That loss is reported. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Grids that are measured, and the first ones of these, which may become coarser: so many get
- * within 2 % of the bound. What does not hold the bound by then is kept without loss. */
+/* Grids that are measured, and the first ones of these, which may become coarser. What does not
+ * hold the bound by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
@@ -34,27 +34,16 @@
 /* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
 #define LMC__SCALE_STEP ((int32_t)1 << 16)
 
-/* What a fit has found: bits of the sample when coded, times 2^16, and codes that occur. */
-typedef struct lmc__fitted {
-    int found; /* there is a grid */
-    uint64_t bits;
-    unsigned n_codes;
-    lmc__q32 error;
-} lmc__fitted;
-
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, which
- * makes for small numbers, and as many low bits are cut off as the largest has beyond 8. Low bits
- * are of points next to each other, so they hardly compress: they are counted as they are, High by
- * its entropy. Elements beyond the sample's ends become exceptions.
+/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
+ * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
+ * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
  *
  *     symbols before   1 ......... first ....... last ......... n_points
  *     symbols after                  1 .......... last - first + 1         min grows by as much
  *     High, Low                    symbol >> low_bits, the low_bits lowest
  *
- * min must stay at most 0, as the format has it (spec/quantised.md), so a grid of points above its
- * scale begins at the scale. f->counts are still those of the numbers before: who wants them on the
- * moved grid counts again. */
-static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
+ * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
+LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
 {
     lmc__quant_params *const q = &f->q->params;
     const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
@@ -74,14 +63,14 @@ static void lmc__narrow_grid(lmc__fit *f, lmc__fitted *fitted)
     /* With signs, the last point's other sign needs a number, too. */
     q->low_bits = 0;
     while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    fitted->n_codes = 0;
+    f->q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
         codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) fitted->n_codes++;
+        if (f->counts[s]) f->q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    fitted->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-                   ((q->low_bits * (f->total + f->counts[0])) << 16);
+    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
+              ((q->low_bits * (f->total + f->counts[0])) << 16);
 }
 
 /* All points that symbols can number, as many on either side of the scale. */
@@ -91,20 +80,18 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. One pass over the sample; with signs,
- * a point has two symbols. */
-static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The logarithmic grid of the widest step within the bound. */
+LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
     const enum lmc_measure measure = f->q->info.loss.measure;
     uint64_t step;
     int is_off;
-    fitted->found = 0;
     if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
     else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541 (see
-         * lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An update
-         * moves half as far as its second moment. */
+        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
+         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
+         * update moves half as far as its second moment. */
         const uint64_t relative =
             measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
         step = relative * 4709 / 1000 >> 9;
@@ -116,11 +103,11 @@ static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound, lmc__fitte
     lmc__reset_grid(&q->grid);
     LMC__TRY(lmc__count_sample(f, NULL, &is_off));
     if (is_off || f->total == 0) return LMC_OK;
-    fitted->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
-                    : step >> 24                    ? LMC__Q32_MAX
-                                                    : (lmc__q32)step << 8;
-    fitted->found = 1;
-    lmc__narrow_grid(f, fitted);
+    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
+               : step >> 24                    ? LMC__Q32_MAX
+                                               : (lmc__q32)step << 8;
+    f->found = 1;
+    lmc__narrow_grid(f);
     return LMC_OK;
 }
 
@@ -145,28 +132,28 @@ static int32_t lmc__octaves(uint64_t ratio)
     return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
 }
 
-/* The coarsest linear grid whose measured loss is within the bound, nearly; from the finest one on,
- * of which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
- * by as many bits, in whole steps of LMC__SCALE_STEP. Once a grid was too coarse they only become
- * finer, by what is missing and a step, lest the next one miss again by a hair. */
-static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound, lmc__fitted *fitted)
+/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
+ * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
+ * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
+ * step. */
+LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
 {
     unsigned i;
     int is_off = 0, was_above = 0;
     for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
-        const int is_above = fitted->error > bound;
-        const uint64_t ratio = is_above ? ((uint64_t)fitted->error << 20) / bound
-                                        : ((uint64_t)bound << 20) / (fitted->error | 1);
+        const int is_above = f->error > bound;
+        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
+                                        : ((uint64_t)bound << 20) / (f->error | 1);
         int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
         if (is_above && i == 0) break; /* the finest is too coarse */
         if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
-            fitted->found = 1;
-            lmc__narrow_grid(f, fitted);
+            f->found = 1;
+            lmc__narrow_grid(f);
             break;
         }
         was_above |= is_above;
         lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
-        LMC__TRY(lmc__count_sample(f, &fitted->error, &is_off));
+        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
     }
     return LMC_OK;
 }

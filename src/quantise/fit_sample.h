@@ -9,14 +9,11 @@
 
 /* The state of a fit, and its sample.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. So each
- * pass costs a read, and a fit makes few. What most of it looks at is no element but the counts of
- * the symbols that a pass has found on a grid: 64 Ki numbers, whatever the tensor's size.
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. A fit
+ * looks mostly at the counts of the symbols that a pass has found on a grid: 64 Ki numbers.
  *
- * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki at
- * equal distances, 2 to 3 Mi elements together, the same ones in each pass, so that what one pass
- * finds, the next one can compare with. It does not depend on threads or caches: the quantiser must
- * be the same on every machine. */
+ * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki
+ * at equal distances, the same ones in each pass and on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -24,8 +21,7 @@
 #define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
 #define LMC__SYMBOLS 65536u
 
-/* k-means over bins of symbols, which are cut into cells: so many bins at most, and rounds of each
- * kind. */
+/* k-means over bins of symbols, which are cut into cells (fit_table.h); rounds of each kind. */
 #define LMC__MAX_BINS 4096u
 #define LMC__CELL_ROUNDS 4u
 typedef struct lmc__cells {
@@ -35,6 +31,8 @@ typedef struct lmc__cells {
     uint16_t ends[256];
 } lmc__cells;
 
+typedef uint32_t lmc__q32; /* see fit_error.h */
+
 /* 0.7 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
@@ -42,7 +40,7 @@ typedef struct lmc__fit {
     lmc_source elements;
     /* What is being made; not yet of use to others. */
     lmc_quantizer *q;
-    /* The chunk at hand: its elements and, with is_predicted, their second moments, as they come
+    /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
@@ -51,13 +49,17 @@ typedef struct lmc__fit {
     /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
     uint32_t counts[LMC__SYMBOLS];
     uint64_t total;
+    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
+    int found; /* there is a grid */
+    uint64_t bits;
+    lmc__q32 error;
     /* Of k-means (fit_table.h). */
     uint32_t bins[LMC__MAX_BINS];
     lmc__cells cells;
 } lmc__fit;
 
-/* Reads elements [first, first + n), and of the second moment what the decoder will have: that may
- * be quantised, too, and an update over a moment that was rounded is another one. */
+/* Reads elements [first, first + n), and of the second moment what the decoder will have: that
+ * may be quantised, too. */
 static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -76,14 +78,13 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
 }
 
 /* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The tensor's last chunk may be shorter.
+ * chunks; of a small tensor it is one. The last chunk may be shorter.
  *
  *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
  *                  chunk         stride = 3 chunks
  *
- * n / LMC__FIT_SAMPLE is rounded down, so a sample has at least 2 Mi elements and, where that is 2,
- * up to 3 Mi; a tensor that is not sampled has fewer than 4 Mi. Counts of it fit in 32 bits with
- * room to spare. */
+ * n / LMC__FIT_SAMPLE is rounded down: a sample has less than 4 Mi elements, so counts fit in 32
+ * bits with room to spare. */
 static uint64_t lmc__get_stride(const lmc_quantizer *q)
 {
     return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);

@@ -9,47 +9,48 @@
 /* How fine the grid of each element is (spec/quantised.md).
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
- * between groups by orders of magnitude. Each group has a scale of its own, found here in one pass
- * over the whole tensor; coding a tensor must not have to look at it.
+ * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
+ * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
  * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
  * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
  * floor, which stands for eps.
  *
- * Both only say which points there are, not which of them are used: fit_table.h and fit_grid.h
- * choose. Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of
- * two to the next, and a difference of bits is a ratio of floats, within 6 %. */
+ * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
+ * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
+ * difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)          /* of the format, either way */
-#define LMC__LEAST_SCALE (LMC__MIN_SCALE >> 16)   /* scales of groups are upper halves */
-#define LMC__LARGEST_SCALE (LMC__MAX_SCALE >> 16) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE (LMC__MAX_LOG_SCALE >> 16)
+#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
+#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
+#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
+#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
+static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+{
+    return v < low ? low : v > high ? high : v;
+}
+
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
- * geometric mean M. That is robust: one element that is far above the others hardly moves it, where
- * it would determine a maximum, and zeros and subnormals, which are left out, do not drag it down.
+ * geometric mean M: one element that is far above the others hardly moves it. Zeros and subnormals
+ * are left out; a group that has nothing else gets the least scale.
  *
  * A linear grid gets M * 2^-9: its 65,534 points then reach from a 512th of M to 64 M, on either
  * side of zero. A logarithmic one has M in its middle.
  *
- * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the mean
- * >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far.
- *
- * This is the one pass that cannot do with a sample: each group needs its own elements. Groups that
- * have nothing normal get the scale of 1, for any will do where all elements are zero or
- * exceptions. */
+ * The sums are of bits >> 14 (lmc__sum_magnitudes), so that 32,768 of them fit in 32 bits; the
+ * mean >> 2 is an upper half. Groups go on from chunk to chunk, with what was summed so far. */
 static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const uint32_t down = q->params.grid.is_log ? 0 : 9u * (LMC__OCTAVE >> 16),
-                   largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
+                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -71,10 +72,8 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             count += normal;
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
-                const uint32_t mean = count ? (uint32_t)(sum / count) >> 2 : 0,
-                               scale =
-                                   mean > down + LMC__LEAST_SCALE ? mean - down : LMC__LEAST_SCALE;
-                scales[group] = (uint16_t)(scale < largest ? scale : largest);
+                const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
+                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
                 sum = count = 0;
             }
         }
@@ -82,9 +81,9 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
     return LMC_OK;
 }
 
-/* Where the second moment v is less than eps^2, eps counts for most in the update m / (sqrt(v) +
- * eps), which is then taken as m / eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so
- * the distance of the bits from those of 1. */
+/* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
+ * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
+ * those of 1. */
 static void lmc__fit_floor(lmc__fit *f)
 {
     lmc__grid *const grid = &f->q->params.grid;
@@ -97,12 +96,12 @@ static void lmc__fit_floor(lmc__fit *f)
 
 /* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
  * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, do not make the grid coarse: they become exceptions.
+ * where the second moment is lost, become exceptions.
  *
- * All in logarithms, that is in bits of floats: the update is v - p / 2, where v are the bits of
- * the element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
- * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less 14
- * octaves. */
+ * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
+ * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
+ * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
+ * 14 octaves. */
 static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
 {
     lmc_quantizer *const q = f->q;
@@ -138,27 +137,18 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
     return LMC_OK;
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by: a
- * multiple of 2^16, or scales of groups, which are upper halves, would not all move alike. Those at
- * the format's limits stay there: the errors that follow are measured, not computed. */
+/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by:
+ * a multiple of 2^16, as scales of groups are upper halves. Those at the format's limits stay
+ * there. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
     size_t i;
-    if (q->params.is_predicted) {
-        const int32_t bias = q->params.grid.bias + by;
-        q->params.grid.bias = bias < -LMC__MAX_BIAS  ? -LMC__MAX_BIAS
-                              : bias > LMC__MAX_BIAS ? LMC__MAX_BIAS
-                                                     : bias;
-        return;
-    }
-    for (i = 0; i < q->n_groups; i++) {
-        const int32_t scale = q->params.scales[i] + by / 65536;
-        q->params.scales[i] =
-            (uint16_t)(scale<(int32_t)LMC__LEAST_SCALE ? LMC__LEAST_SCALE : scale>(int32_t)
-                               LMC__LARGEST_SCALE
-                           ? LMC__LARGEST_SCALE
-                           : (uint32_t)scale);
-    }
+    if (q->params.is_predicted)
+        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    else
+        for (i = 0; i < q->n_groups; i++)
+            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
+                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
 #endif

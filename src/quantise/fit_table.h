@@ -34,9 +34,9 @@ static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
     return c->count[to] - c->count[from];
 }
 
-/* Cuts anew: where there are many cells, they are best if their number grows with the cube root of
- * the density of what is in them (Panter, Dite: Quantization distortion in pulse-count modulation,
- * 1951). Densities are those of the cells as they are. The last bin is not empty. */
+/* Cuts anew: where there are many cells, it is best if their number grows with the cube root of
+ * the density (Panter, Dite: Quantization distortion in pulse-count modulation, 1951). Densities
+ * are those of the cells as they are. The last bin is not empty. */
 static void lmc__spread_cells(lmc__cells *c, unsigned k)
 {
     uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
@@ -76,7 +76,7 @@ static void lmc__move_cells(lmc__cells *c, unsigned k)
 
 /* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
  * neighbours, with small squared distances to their means. */
-static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
+LMC__COLD static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
 {
     unsigned i, round, n_full = 0;
     size_t bin;
@@ -116,10 +116,11 @@ static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
     return n;
 }
 
-/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among others:
- * there the centre nearest to it is left out, so that zero itself stands in its place, unless all
- * of the k codes cannot be used otherwise. */
-static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n, unsigned k)
+/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among
+ * others: the centre nearest to it is left out there, unless all of the k codes cannot be used
+ * otherwise. */
+LMC__COLD static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n,
+                                     unsigned k)
 {
     const uint32_t zero = lmc__zero_symbol(&q->grid);
     uint32_t nearest = UINT32_MAX;
@@ -131,8 +132,8 @@ static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsign
             skip = i;
         }
     }
-    /* table[0] is symbol 0, and what is beyond the table is looked up by no valid code: 0, so that
-     * tables can be compared whole. */
+    /* table[0] is symbol 0, and what is beyond the table 0, so that tables can be compared
+     * whole. */
     q->table[0] = 0;
     q->table_size = 0;
     for (i = 0; i < n; i++)
@@ -169,16 +170,14 @@ static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
     return squares12;
 }
 
-/* Moves the grid to begin and end where the sample does: then few symbols need a code, and the
- * array of codes becomes as short, at most 64 KiB before. Elements beyond become exceptions; there
- * are few of them, as the sample had none. Numbers of symbols move down with the grid's begin.
+/* Moves the grid to begin and end where the sample does: then few symbols need a code. Elements
+ * beyond become exceptions. Numbers of symbols move down with the grid's begin.
  *
  *     codes before   0 | 1 ... | first ............ last | ... 65534
  *     codes after    0 |         1 ..... last - first + 1
  *
- * Code 0, of symbol 0, stays in front. The table's symbols are within first .. last, for centres
- * are means of what occurs, so none is lost. */
-static enum lmc_status lmc__narrow_table(lmc__fit *f)
+ * The table's symbols are within first .. last, for centres are means of what occurs. */
+LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__quant_params *const p = &q->params;

@@ -14,17 +14,14 @@
  *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
  *   codec/                knows the parameters only
  *
- * The caller owns it, and keeps it until all that was told of it is done: writers and jobs hold
- * pointers to the parameters. It does not change once it was made, so threads may share it.
- *
- * A quantiser may be one that keeps its tensor as it is (is_lossless): to everyone but the caller
- * it is as if there were none. */
+ * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
+ * the parameters. It does not change once it was made, so threads may share it. One that keeps
+ * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* What params points to (codes, scales) is the quantiser's, too, and freed with it. With a table,
- * codes has an entry for each symbol of the grid; scales has one for each group, none if they
- * follow from a prediction. */
+/* What params points to is the quantiser's, too. With a table, codes has an entry for each
+ * symbol of the grid; scales has one for each group, none if they follow from a prediction. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
@@ -46,8 +43,8 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
 /* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
-/* Refuses a quantiser that was not fitted to a tensor of that dtype and size: it has as many scales
- * as groups, and whoever codes elements looks them up without a further question. */
+/* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
+ * looked up without a further question. */
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -67,8 +64,7 @@ static enum lmc_status lmc__keep_lossless(lmc_quantizer *q, const char *reason)
 }
 
 /* The most points that a grid may have: their numbers, and with signs twice as many, stay below
- * LMC__EXCEPTION. A logarithmic one has no use for more than reach across all magnitudes, which are
- * below 2^31.
+ * LMC__EXCEPTION. A logarithmic one need not reach across more than all magnitudes, below 2^31.
  *
  *     symbols   0: zero | 1 .. n_points, or 2 n_points with signs | ... | 65535: LMC__EXCEPTION */
 static uint32_t lmc__max_points(const lmc__grid *grid)
@@ -101,16 +97,16 @@ LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, 
     return best;
 }
 
-/* The symbol of a linear grid whose point is zero, so that it says the same as symbol 0, which the
- * kernels give in its place; 0: a logarithmic one has none. */
+/* The symbol of a linear grid whose point is zero, which says the same as symbol 0; 0: a
+ * logarithmic one has none. */
 static uint32_t lmc__zero_symbol(const lmc__grid *grid)
 {
     return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
 }
 
-/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements.
- * This is what lmc__encode_quantized does, without making a block: so it gives what decoding will.
- * offset counts from the tensor's first byte, because groups do; second is of the same elements. */
+/* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
+ * to what decoding will give. Groups count from the tensor's first byte; second is of the same
+ * elements. */
 static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *data,
                                            uint64_t offset, size_t size, const uint8_t *second)
 {
@@ -139,8 +135,8 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     return LMC_OK;
 }
 
-/* Also of a quantiser that is made half: what was not allocated is NULL. LMC_REALLOC is told the
- * size that each was allocated with, hence n_codes and n_groups. */
+/* Also of a quantiser that is made half. LMC_REALLOC is told the size that each was allocated
+ * with. */
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
@@ -158,8 +154,7 @@ LMC_API enum lmc_status lmc_quantizer_get_info(const lmc_quantizer *q, lmc_quant
     return LMC_OK;
 }
 
-/* The range is checked without a sum that could overflow. One that keeps the tensor as it is does
- * nothing, and has no second moment to ask for. */
+/* The range is checked without a sum that could overflow. */
 LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t offset, void *data,
                                             size_t size, const void *second)
 {

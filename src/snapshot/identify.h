@@ -8,18 +8,14 @@
 #include "snapshot/put_files.h"
 #include "snapshot/origin.h"
 
-/* Fingerprints of files that are not in a snapshot: so that any directory can be a base, or be
- * compared with one. The same digester and the same waves as of writer and restorer, without
- * blocks: a job is LMC__IDENTIFY_SIZE bytes, whose pieces are summed up by a worker.
+/* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
+ * The same digester and the same waves as of writer and restorer, without blocks:
  *
  *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
  *
- * The result is what lmc_writer_finish would have put into an index for the same file: that the two
- * agree is what makes a base of plain files and a base that is a snapshot the same base (spec 7.3).
  * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
 
-/* A task of a wave that codes nothing: only CRCs are taken. That of the file wants one of the job,
- * as there is no block header that has it. */
+/* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
 {
     const lmc__coder *c = (const lmc__coder *)arg;
@@ -31,14 +27,11 @@ static void lmc__identify_task(void *arg, size_t index, unsigned worker)
     job->job.status = LMC_OK;
 }
 
-/* Bytes that one task sums up. A multiple of the 256 KiB of a leaf, so that a large tensor, if it
- * begins with a job, is cut into pieces of a whole leaf. */
+/* Bytes that one task sums up: a multiple of the 256 KiB of a leaf. */
 #define LMC__IDENTIFY_SIZE LMC__WAVE_SIZE
 
-/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size bytes
- * are taken: fewer are LMC_ERR_TRUNCATED, more stay where they are. Reading and summing up take
- * turns: what costs here is the caller's disk, and the next span cannot be read to where tasks
- * still read this one. */
+/* Reads all of the file, a span at a time, and absorbs it. Of the stream exactly file->size
+ * bytes are taken: fewer are LMC_ERR_TRUNCATED. Reading and summing up take turns. */
 static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const lmc_file *file,
                                           const lmc_stream *stream)
 {
@@ -69,12 +62,8 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     return LMC_OK;
 }
 
-/* The description is held to the rules for files by writing it down and parsing it, as a writer
- * does. file and tensors change only at the end, all at once.
- *
- * tensors is file->tensors, said once more without const, because fingerprints are written to it.
- * The coder is too large for the C stack, so it is allocated; all memory of the call ends with it.
- * A description that breaks a rule is an argument that is wrong, not a file that is corrupt. */
+/* The description is held to the rules for files by writing it down and parsing it. file and
+ * tensors change only at the end. tensors is file->tensors without const. */
 LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *tensors,
                                                     const lmc_stream *stream,
                                                     const lmc_parallel *parallel, void *alloc_user)
@@ -118,9 +107,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     return status;
 }
 
-/* An origin's first step, and nothing else: fingerprints of files and tensors are those that the
- * base says they have. No byte of content is read; whoever wants to know that the content has them
- * calls lmc_file_identify for each file first. */
+/* An origin's first step. No byte of content is read. */
 LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
                                                     uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                                     void *alloc_user)

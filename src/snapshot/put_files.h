@@ -15,14 +15,6 @@ static lmc_loss lmc__get_loss(const lmc_tensor *t)
     return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
 }
 
-/* A tensor that is written, and what is asked of it again and again. */
-typedef struct lmc__written_tensor {
-    const lmc_tensor *t;
-    const uint8_t *name;
-    size_t name_size;
-    enum lmc_dtype dtype;
-} lmc__written_tensor;
-
 /* How an entry may refer to another one, and bytes of it that depend on that. */
 typedef struct lmc__reference {
     unsigned back, prefix, suffix;
@@ -30,100 +22,95 @@ typedef struct lmc__reference {
     uint64_t size;
 } lmc__reference;
 
-static int lmc__is_like(const lmc__written_tensor *a, const lmc__written_tensor *b)
+static int lmc__is_like(const lmc_tensor *a, const lmc_tensor *b)
 {
-    return a->dtype == b->dtype && a->t->rank == b->t->rank && a->t->size == b->t->size &&
-           (a->dtype != LMC_AUTO || strcmp(a->t->dtype, b->t->dtype) == 0) &&
-           (a->t->rank == 0 || memcmp(a->t->shape, b->t->shape, 8 * a->t->rank) == 0);
+    return a->rank == b->rank && a->size == b->size && strcmp(a->dtype, b->dtype) == 0 &&
+           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
 }
 
-/* Bytes that names share at their ends, in a row: at most 255, and n. */
-static unsigned lmc__count_shared(const uint8_t *a, const uint8_t *b, size_t n, int step)
+/* Bytes that names share, from a and b on by step: at most 255, and n. */
+static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int step)
 {
     unsigned i = 0;
-    while (i < 255 && i < n && *a == *b) {
-        i++;
-        if (i < n) a += step, b += step;
-    }
+    while (i < 255 && i < n && a[step * (int)i] == b[step * (int)i]) i++;
     return i;
 }
 
 /* Of what Dtype, Rank, Shape and Size take. */
-static uint64_t lmc__count_type_bytes(const lmc__written_tensor *w)
+static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
     unsigned i;
-    for (i = 0; i < w->t->rank; i++) n += lmc__varint_size(w->t->shape[i]);
-    return w->dtype == LMC_AUTO ? n + 1 + strlen(w->t->dtype) + lmc__varint_size(w->t->size) : n;
+    for (i = 0; i < t->rank; i++) n += lmc__varint_size(t->shape[i]);
+    return dtype == LMC_AUTO ? n + 1 + strlen(t->dtype) + lmc__varint_size(t->size) : n;
 }
 
 /* So many entries back references are looked for. Tensors of a layer come again with the next. */
 #define LMC__MAX_BACK 8u
 
-/* The reference that makes the entry of w smallest; before: the n entries before it, the last
- * first; type_size: see lmc__count_type_bytes. */
-static lmc__reference lmc__choose_reference(const lmc__written_tensor *w,
-                                            const lmc__written_tensor *const *before, unsigned n,
-                                            uint64_t type_size)
+/* The reference that makes the entry of t smallest; n: entries before it. */
+static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum lmc_dtype dtype)
 {
+    const uint64_t type_size = lmc__count_type_bytes(t, dtype);
+    const size_t name_size = strlen(t->name);
     lmc__reference best;
-    unsigned i;
+    unsigned back;
     memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(w->name_size) + w->name_size + type_size;
-    for (i = 0; i < n; i++) {
-        const lmc__written_tensor *const other = before[i];
-        const size_t most = lmc__min(w->name_size, other->name_size);
+    best.size = lmc__varint_size(name_size) + name_size + type_size;
+    for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
+        const lmc_tensor *const other = t - back;
+        const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
         lmc__reference found;
         size_t middle;
-        found.back = i + 1;
-        found.prefix = lmc__count_shared(w->name, other->name, most, 1);
+        found.back = back;
+        found.prefix = lmc__count_shared(t->name, other->name, most, 1);
         found.suffix = most == found.prefix ? 0
-                                            : lmc__count_shared(w->name + w->name_size - 1,
-                                                                other->name + other->name_size - 1,
+                                            : lmc__count_shared(t->name + name_size - 1,
+                                                                other->name + other_size - 1,
                                                                 most - found.prefix, -1);
-        found.is_like = lmc__is_like(w, other);
-        middle = w->name_size - found.prefix - found.suffix;
+        found.is_like = lmc__is_like(t, other);
+        middle = name_size - found.prefix - found.suffix;
         found.size = 2 + lmc__varint_size(middle) + middle + (found.is_like ? 0 : type_size);
         if (found.size < best.size) best = found;
     }
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it; position: where the tensor before it ends. The error
- * of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below it. */
-LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc__written_tensor *w,
-                                                    const lmc__reference *r, uint64_t position)
+/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+ * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
+LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
+                                                    enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
+    const lmc__reference r = lmc__choose_reference(t, n, dtype);
     const lmc_loss loss = lmc__get_loss(t);
     const uint64_t gap = t->offset - position;
-    const size_t middle = w->name_size - r->prefix - r->suffix;
+    const size_t middle = strlen(t->name) - r.prefix - r.suffix;
     unsigned i;
     if (loss.generation > 255) return LMC_ERR_ARGUMENT;
     if (loss.generation &&
         (!(loss.error >= 0) || loss.error > 1 || (int)loss.measure < (int)LMC_MEASURE_UPDATE ||
          (int)loss.measure > (int)LMC_MEASURE_NMSE))
         return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__append8(out, (r->is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
+    LMC__TRY(lmc__append8(out, (r.is_like ? (unsigned)LMC__TENSOR_IS_LIKE : 0u) |
                                    (gap ? (unsigned)LMC__TENSOR_HAS_GAP : 0u) |
                                    (loss.generation ? (unsigned)LMC__TENSOR_HAS_LOSS : 0u)));
-    LMC__TRY(lmc__append_varint(out, r->back));
-    if (r->back) {
-        LMC__TRY(lmc__append8(out, r->prefix));
-        LMC__TRY(lmc__append8(out, r->suffix));
+    LMC__TRY(lmc__append_varint(out, r.back));
+    if (r.back) {
+        LMC__TRY(lmc__append8(out, r.prefix));
+        LMC__TRY(lmc__append8(out, r.suffix));
     }
     LMC__TRY(lmc__append_varint(out, middle));
-    LMC__TRY(lmc__append(out, w->name + r->prefix, middle));
+    LMC__TRY(lmc__append(out, t->name + r.prefix, middle));
     if (gap) LMC__TRY(lmc__append_varint(out, gap));
-    if (!r->is_like) {
-        LMC__TRY(lmc__append8(out, (unsigned)w->dtype));
-        if (w->dtype == LMC_AUTO) {
+    if (!r.is_like) {
+        LMC__TRY(lmc__append8(out, (unsigned)dtype));
+        if (dtype == LMC_AUTO) {
             LMC__TRY(lmc__append8(out, (unsigned)strlen(t->dtype)));
             LMC__TRY(lmc__append(out, t->dtype, strlen(t->dtype)));
         }
         LMC__TRY(lmc__append8(out, t->rank));
         for (i = 0; i < t->rank; i++) LMC__TRY(lmc__append_varint(out, t->shape[i]));
-        if (w->dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
+        if (dtype == LMC_AUTO) LMC__TRY(lmc__append_varint(out, t->size));
     }
     if (!loss.generation) return LMC_OK;
     LMC__TRY(lmc__append8(out, loss.generation));
@@ -132,40 +119,28 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
 }
 
 /* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc__written_tensor *w, uint64_t position)
+static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
 {
-    const lmc_tensor *const t = w->t;
-    if (t->offset < position || t->offset > LMC__MAX_FILE_SIZE ||
-        t->size > LMC__MAX_FILE_SIZE - t->offset)
+    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
+        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
         return 0;
-    if (w->dtype == LMC_AUTO)
-        return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(w->dtype), t->rank, t->shape) == t->size;
+    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
+    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
 /* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
-    lmc__written_tensor recent[LMC__MAX_BACK + 1]; /* entry i is in place i modulo its length */
-    const lmc__written_tensor *before[LMC__MAX_BACK];
     uint64_t position = 0;
     size_t i;
     for (i = 0; i < file->n_tensors; i++) {
-        lmc__written_tensor *const w = &recent[i % (LMC__MAX_BACK + 1)];
         const lmc_tensor *const t = &file->tensors[i];
-        lmc__reference r;
-        unsigned n = 0;
+        enum lmc_dtype dtype;
         if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
-        w->t = t;
-        w->name = (const uint8_t *)t->name;
-        w->name_size = strlen(t->name);
-        w->dtype = lmc_dtype_find(t->dtype);
-        if (w->name_size > LMC__MAX_STRING || !lmc__can_write(w, position)) return LMC_ERR_ARGUMENT;
-        for (; n < LMC__MAX_BACK && n < i; n++)
-            before[n] = &recent[(i - 1 - n) % (LMC__MAX_BACK + 1)];
-        r = lmc__choose_reference(w, before, n, lmc__count_type_bytes(w));
-        LMC__TRY(lmc__append_tensor(out, w, &r, position));
+        dtype = lmc_dtype_find(t->dtype);
+        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
     return LMC_OK;

@@ -16,29 +16,24 @@
  * coded with.
  *
  * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which nobody but the old file knows. Without it they
- * would be coded as floats, several times as large; fitted anew, they would lose once more.
- * With it the same elements come out, and about the same size. That is not taken on trust: blocks
- * that come out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
+ * files) has elements that lie on a grid, of which only the old file knows. With it the same
+ * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
+ * (is_recovered, see codec/put_quantised.h).
  *
- * A file may be made so that its heads say anything that spec/quantised.md allows, and each block
- * something else. So the first head counts, the others must agree, and where they do not the tensor
- * has no quantiser, which is no error. Blocks are read one by one, and their CRCs of headers
- * checked; their elements are not decoded.
+ * A file may be made so that each head says something else. So the first head counts, and where the
+ * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
+ * their elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- *
- * So the result is complete for all elements, also those of blocks that were not quantised: they
- * lie on some grid or become exceptions, and then is_recovered has the last word. */
+ */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Room for the scales of n groups, as blocks come. Not for all at once: a file may claim a tensor
- * of any size, and memory is taken only for what it has shown, doubling, so that scales are seldom
- * moved. What is not read, of blocks that are stored, has the scale of 1. */
+/* Room for the scales of n groups, as blocks come, doubling: a file may claim a tensor of any
+ * size, and memory is taken only for what it has shown. What is not read has the scale of 1. */
 static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
 {
     const uint64_t group_size = q->params.group_size,
@@ -57,8 +52,8 @@ static enum lmc_status lmc__reserve_scales(lmc_quantizer *q, uint64_t n)
     return LMC_OK;
 }
 
-/* All that a block's head says but its scales, and which part of a group comes first: those differ
- * from block to block. n_points is not said by a head, so it is not compared. */
+/* All that a block's head says but its scales, and which part of a group comes first. n_points
+ * is not said by a head. */
 static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quant_params *b)
 {
     return a->is_predicted == b->is_predicted && a->low_bits == b->low_bits &&
@@ -69,8 +64,8 @@ static int lmc__is_same_quantization(const lmc__quant_params *a, const lmc__quan
            memcmp(a->table, b->table, sizeof a->table) == 0;
 }
 
-/* Takes on what the head of the tensor's first quantised block says. It does not say how many
- * points the grid has: as many as can be numbered and, without a table, have a code. */
+/* Takes on what the head of the tensor's first quantised block says. The grid has as many points
+ * as can be numbered and, without a table, have a code. */
 static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params *head)
 {
     q->is_predicted = head->is_predicted;
@@ -86,18 +81,15 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
 }
 
 /* The parameters of a run's quantised block, if the quantiser has none yet, else *is_other where
- * they differ; and the scales of the groups in it. A block that is not quantised, as was smaller,
- * says nothing: it will be coded so again.
+ * they differ; and the scales of the groups in it. A block that is not quantised says nothing.
  *
- * grid.n_points is 0 until a head was seen, since a grid has one point at least. first: number of
- * the block's first element in the tensor. Its first group must end where the tensor's groups do,
- * or the scales would be of other elements. A group that begins in the block before gets its scale
- * twice; if a hostile file says two, the last one counts, and the comparison with the elements
- * tells. */
-static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
-                                          const uint8_t *src, const lmc_block_info *info,
-                                          uint64_t first, uint8_t *ws, size_t ws_size,
-                                          int *is_other)
+ * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
+ * tensor. Its first group must end where the tensor's groups do. A group that begins in the
+ * block before gets its scale twice; if a hostile file says two, the last one counts. */
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+                                                    const uint8_t *src, const lmc_block_info *info,
+                                                    uint64_t first, uint8_t *ws, size_t ws_size,
+                                                    int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -120,10 +112,9 @@ static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it, for
- * BF16 may have been rounded to a neighbour, which must find its code again. The grid's begin is
- * not where it was when codes were found, but table and symbols have moved together. */
-static enum lmc_status lmc__set_codes(lmc_quantizer *q)
+/* The codes of symbols, as they were found when the table was fitted: not only of those in it,
+ * for BF16 may have been rounded to a neighbour. Table and symbols have moved together. */
+LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
     uint32_t s, distance;
@@ -138,13 +129,11 @@ static enum lmc_status lmc__set_codes(lmc_quantizer *q)
     return LMC_OK;
 }
 
-/* From the blocks of the run that holds the tensor, one after another. Only a run of the tensor
- * alone may be quantised. Its parameters are complete when the last block was read: each has the
- * scales of its own groups, and the table and grid are the same in all. *twin: where the run's
- * prediction lies, which the one who codes it again must give. Memory grows with what was read. */
-static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
-                                              const lmc__listed_file *f, const lmc_tensor *t,
-                                              lmc_twin *twin)
+/* From the blocks of the run that holds the tensor, and nothing else. *twin: where the run's
+ * prediction lies, which whoever codes it again must give. */
+LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
+                                                        const lmc__listed_file *f,
+                                                        const lmc_tensor *t, lmc_twin *twin)
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
@@ -203,9 +192,8 @@ static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_reader *r,
     return LMC_OK;
 }
 
-/* The rules for arguments; then the quantiser, which is the caller's if the status is LMC_OK, and
- * may be one that keeps the tensor as it is (info.is_lossless, with the reason). Errors are of
- * reading and of memory, or say that the file is damaged; an unusual tensor is none. */
+/* The rules for arguments; then the quantiser, which may be one that keeps the tensor as it is,
+ * with the reason. Errors are of reading and of memory, or say that the file is damaged. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, size_t file_number,
                                                                const lmc_tensor *t,
                                                                lmc_quantizer **quantizer,

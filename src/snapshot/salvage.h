@@ -16,8 +16,8 @@
 #include "snapshot/reader.h"
 #include "snapshot/salvage_api.h"
 
-/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader, as others, whose tables
- * come from what was found:
+/* Salvage: what is intact in a damaged file (spec, salvage.md). A reader whose tables come from
+ * what was found:
  *
  *     salvage_place.h   without an index: streams and runs in the order in which they lie
  *     salvage_walk.h    goes through the file: sections, headers of blocks, the index
@@ -31,17 +31,15 @@
  *        with the rows of BLKS      by size and Header_CRC, wherever it lies
  *        with an index only         by where it lies, and the sizes of the run and of the block
  *        without                    by what stands before it
- *    So with BLKS a block of another file is told from the right one. Without, where two of
- *    different content claim one place, neither is handed out (is_doubtful).
+ *    Without rows, where two of different content claim one place, neither is handed out
+ *    (is_doubtful).
  *
- *  - Nothing intact is passed over, wherever it lies: bytes that a damaged header claims are
- *    searched again. The limits on work below are reached by hostile files only.
+ *  - Nothing intact is passed over: bytes that a damaged header claims are searched again.
  *
  *  - Time is linear in the file's size: what is read twice is counted (lmc__may_claim), and of
  *    copies of a block LMC__MAX_COPIES are tried.
  *
- *  - Memory is in proportion to what is found: bodies of sections up to max_index_size, a
- *    lmc__found_block for each header, and tables as of other readers. */
+ *  - Memory is in proportion to what is found. */
 
 /* The header of a block, perhaps: some bytes look like one by chance. */
 typedef struct lmc__found_block {
@@ -57,7 +55,7 @@ typedef struct lmc__found_block {
 /* Copies of a block that are tried before it counts as damaged. */
 #define LMC__MAX_COPIES 4u
 
-/* A reader of a damaged file: the reader first, so that whoever has that has this, too. */
+/* The reader first, so that whoever has that has this, too. */
 struct lmc_salvage {
     lmc_reader reader;
     /* Bytes of the file from view_at on, read at once; the body of one section. */
@@ -80,8 +78,7 @@ struct lmc_salvage {
     /* -- the walk -- */
     /* Where the index begins, if that is known; else the file's size. */
     uint64_t end;
-    /* So many bytes behind where it says that it begins does the index (modulo 2^64): others were
-     * lost, or came in between. */
+    /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
@@ -124,9 +121,8 @@ static size_t lmc__count_found(const lmc_salvage *s)
     return s->blocks.size / sizeof(lmc__found_block);
 }
 
-/* What block of a run is looked for. The eight bytes of a row are the size of the block and its
- * Header_CRC; blocks for which both are the same have the same content and number, so it does not
- * matter of which run they are. */
+/* What block of a run is looked for. A row is the size of the block and its Header_CRC; blocks
+ * for which both are the same have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
     return s->has_rows
@@ -169,9 +165,8 @@ static uint64_t lmc__next_found(const lmc_salvage *s, size_t run, uint64_t block
     return block;
 }
 
-/* The register before the bytes of p, from the one behind them: a step's shift to the right is
- * undone by one to the left. The polynomial's bit 31 is set and a shifted register's is not, so bit
- * 31 tells whether the step had added the polynomial. */
+/* The register before the bytes of p, from the one behind them. The polynomial's bit 31 is set
+ * and a shifted register's is not, so bit 31 tells whether a step had added the polynomial. */
 static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
 {
     unsigned bit;
@@ -183,10 +178,10 @@ static uint32_t lmc__rewind_crc(uint32_t state, const uint8_t *p, size_t size)
     return state;
 }
 
-/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the number
- * and the header before it. A CRC register takes 32 bits by exclusive or, then steps, which can be
- * undone. So the bytes of the header are taken back from the stored CRC, then four steps of the
- * number as if that were 0. What is left is the register at the start, exclusive or the number. */
+/* The number of a block, which its header does not store: Header_CRC is a CRC-32C over the
+ * number and the header before it. The bytes of the header are taken back from it, then four
+ * steps of the number as if that were 0. What is left is the register at the start, exclusive or
+ * the number. */
 static uint32_t lmc__number_of(const uint8_t *header)
 {
     static const uint8_t zeros[4] = {0, 0, 0, 0};
@@ -196,8 +191,8 @@ static uint32_t lmc__number_of(const uint8_t *header)
 
 /* -- bytes of the file -- */
 
-/* Bytes of the file; what cannot be read is zero. 1: all could. By pages where reading fails, which
- * is how disks fail, so that only what is really lost is. */
+/* Bytes of the file; what cannot be read is zero, by pages, which is how disks fail. 1: all
+ * could. */
 static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 {
     size_t i, part;
@@ -213,7 +208,7 @@ static int lmc__read_rest(lmc_reader *r, uint64_t at, uint8_t *dst, size_t size)
 }
 
 /* Bytes [at, at + size) of the file, which has them, and up to `more` behind them; *n: how many.
- * What is at hand is used first: a search asks for one byte after the other. */
+ * What is at hand is used first. */
 static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_t more,
                                  const uint8_t **p, size_t *n)
 {
@@ -231,8 +226,8 @@ static enum lmc_status lmc__view(lmc_salvage *s, uint64_t at, size_t size, size_
     return LMC_OK;
 }
 
-/* What may be read twice: a hostile file can have a header at every byte, each of which claims the
- * rest of the file. Eight times the file's size is enough for any damage. */
+/* What may be read twice: in a hostile file a header at every byte may claim the rest of the
+ * file. Eight times the file's size is enough for any damage. */
 static int lmc__may_claim(lmc_salvage *s, uint64_t size)
 {
     const uint64_t file_size = lmc__min64(s->reader.source.size, (uint64_t)1 << 56);

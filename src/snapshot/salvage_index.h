@@ -29,8 +29,7 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
            lmc__load32(first + 16) == r->coder->wave.k->crc32c(0, c.p, (size_t)size);
 }
 
-/* The rows, whose section has its body there, if that is right; with them each block is known
- * wherever it is. They are those of all runs. */
+/* The rows of all runs, whose section has its body there, if that is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
     lmc__tables *const t = &s->reader.tables;
@@ -52,13 +51,12 @@ static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_ro
 }
 
 /* The index, if there is an intact one at that place and it is this file's, becomes the tables.
- * What was found so far is forgotten then, for all is searched again with its help. If it is not,
- * nothing changes.
+ * What was found so far is forgotten then, for all is searched again with its help.
  *
- * It might be that of another file, of which a part or all is content of this one. It is this
- * file's if it leads to where it stands; else bytes were lost before it, or came in between: then
- * if the first section is the one that it names, or if it stands where the trailer says, but too
- * far in front. */
+ * It might be that of another file, of which a part is content of this one. It is this file's if
+ * it leads to where it stands; else bytes were lost before it, or came in between: then if the
+ * first section is the one that it names, or if it stands where the trailer says, but too far in
+ * front. */
 static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t size, int has_trailer)
 {
     lmc_reader *const r = &s->reader;

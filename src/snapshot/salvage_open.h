@@ -22,9 +22,8 @@
 
 /* Opens a damaged file: its ends, the walk (salvage_walk.h), and the tables (salvage_place.h). */
 
-/* The header, if it is intact. What its CRC confirms, but is not known here, is no damage: a file
- * of a later version is refused, where a damaged header is not. An intact header names the base, so
- * a wrong one is refused at once, as by any reader (spec 7.3). */
+/* The header, if it is intact. A file of a later version is refused, where a damaged header is
+ * not; and so is a wrong base (spec 7.3). */
 static enum lmc_status lmc__salvage_header(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -43,11 +42,9 @@ static enum lmc_status lmc__salvage_header(lmc_salvage *s)
     return lmc__take_header(r, header);
 }
 
-/* The trailer, if it is intact, and the index that it leads to: from the file's end backwards, so
- * that bytes lost or added before it do not matter. Three things are told apart: a trailer as it
- * should be; one whose CRC is right but that says that the index begins elsewhere, as bytes are
- * missing; and none. Only the first is no damage, but the second leads to the index all the
- * same. */
+/* The trailer, if it is intact, and the index that it leads to, from the file's end backwards.
+ * One whose CRC is right but that says that the index begins elsewhere leads there all the same,
+ * but is damage: bytes are missing. */
 static enum lmc_status lmc__salvage_trailer(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;
@@ -116,9 +113,8 @@ static enum lmc_status lmc__add_verdicts(lmc_salvage *s)
     return lmc__append(&s->verdicts, NULL, n);
 }
 
-/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file in
- * which nothing is found at all is no LMC file. Buffers of the walk are freed when the tables are
- * full; what stays is in proportion to the blocks that were found. */
+/* Header, trailer and index, as far as they are intact; then the walk; then the tables. A file
+ * in which nothing is found at all is no LMC file. */
 LMC__COLD static enum lmc_status lmc__open_salvage(lmc_reader *r)
 {
     lmc_salvage *const s = lmc__get_salvage(r);
@@ -148,8 +144,7 @@ LMC__COLD static void lmc__free_salvage(lmc_reader *r)
     lmc__free_buffers(lmc__get_salvage(r), LMC__SALVAGE_BUFFERS);
 }
 
-/* Goes through all of the file, and refuses next to nothing. What is to be freed is known before
- * anything can fail. */
+/* What is to be freed is known before anything can fail. */
 static enum lmc_status lmc__open_by_search(lmc_reader *r)
 {
     r->is_salvage = 1;

@@ -17,23 +17,23 @@
 /* Without an index: streams and runs in the order in which their sections were found, and which
  * bytes of a stream each run is.
  *
- * A RUN section does not say where its run lies: runs cover a stream without a gap and in order, so
- * that follows from what is before and behind it. Where a section may be lost, the tables have an
- * *unknown run*: of no size, perhaps, or the one of blocks that were found there.
+ * Runs cover a stream without a gap and in order, so their places follow from what is before and
+ * behind them. Where a section may be lost, the tables have an *unknown run*: of no size, perhaps,
+ * or the one of blocks that were found there.
  *
  *     file      F R 0 1 2 R .. 0 1 .. R 0 1 F        "..": lost
  *     stream    |-- 0 ---|-- 1 ---|? 2 |- 3 -|       3 ends where the stream does
  *
- * So runs before the first unknown one are placed from the front of the stream, those behind the
+ * Runs before the first unknown one are placed from the front of the stream, those behind the
  * last from its end, if its size is known. What is between has a place only if the blocks of the
- * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have all
- * rows of BLKS, the unknown ones are nothing. */
+ * unknown runs leave no doubt how large those are. If the known ones fill the stream, or have
+ * all rows of BLKS, the unknown ones are nothing. */
 
 /* The stream of a run without a place. */
 #define LMC__NO_STREAM SIZE_MAX
 
-/* By its section, or by the index. Not those that lmc__place_unknown has given a place: their
- * blocks can be read, but not those that have a prediction. */
+/* By its section, or by the index. Of those that lmc__place_unknown has placed, blocks that have
+ * a prediction cannot be read. */
 static int lmc__is_known_run(const lmc_reader *r, size_t number)
 {
     return lmc__run_at(r, number)->prediction != LMC_ERR_LOST;
@@ -84,10 +84,8 @@ static void lmc__set_start(lmc_reader *r, size_t number, size_t stream, uint64_t
  * place if its blocks leave no doubt how they lie: 1 if it is complete, so that the next run begins
  * where it ends.
  *
- * Its block size is that of the first block found, provided that another one shows that it is not
- * the last, which may be shorter; a lone block has a size of its own only if it is number 0. All
- * others must agree. More may be lost behind the last that was found, unless what follows is
- * known to follow: then there would be another unknown run. */
+ * Its block size is that of the first block found, if another one shows that it is not the last;
+ * a lone block has a size of its own only if it is number 0. All others must agree. */
 static int lmc__place_unknown(lmc_salvage *s, size_t number, size_t stream, uint64_t start,
                               uint64_t stop)
 {
@@ -171,9 +169,8 @@ static int lmc__compare_found(const void *x, const void *y)
     return a->at < b->at ? -1 : a->at > b->at;
 }
 
-/* Sorts what was found. Of blocks with one key those stay that are like the first (same content by
- * CRC and length), as many as will be tried. If another one has other content, there is no telling
- * which is right, and none is handed out. */
+/* Sorts what was found. Of blocks with one key those stay that are like the first, as many as
+ * will be tried. If another one has other content, none is handed out. */
 static void lmc__choose_blocks(lmc_salvage *s)
 {
     const size_t n = lmc__count_found(s);
@@ -196,11 +193,11 @@ static void lmc__choose_blocks(lmc_salvage *s)
 }
 
 /* Runs without a place are put between others, so that these are in order for searching; and what
- * each run is predicted by. Here, unlike elsewhere, a mapping that leads outside of the base is a
- * wrong base: the header that would have told may be lost.
+ * each run is predicted by. A mapping that leads outside of the base is a wrong base here: the
+ * header that would have told may be lost.
  *
- * A prediction that cannot be had costs the run's predicted blocks, and those of runs that are
- * predicted by it, but nothing else: run->prediction keeps the status for whoever asks. */
+ * A prediction that cannot be had costs only blocks that want it: run->prediction keeps the
+ * status. */
 LMC__COLD static enum lmc_status lmc__finish_runs(lmc_salvage *s)
 {
     lmc_reader *const r = &s->reader;

@@ -20,25 +20,22 @@
 #include "snapshot/salvage.h"
 
 /* What was found, decoded: for whoever reads a file (lmc__read_salvaged), and range by range
- * (lmc_salvage_next), with what is lost in between. Fingerprints are taken of ranges as they go by,
- * so that lmc_salvage_confirm can tell.
+ * (lmc_salvage_next), with what is lost in between.
  *
  *     lmc_salvage_next ---> the next block of the runs in order, or the gap before it
  *     lmc_reader_read_file ----> lmc__read_salvaged: the blocks of a range, by binary search
  *          both ---> lmc__decode_found: the first copy that is intact ---> lmc__decode_copy
  *
- * Nothing is intact until it is decoded: what the walk has found are headers whose CRC is right.
- * Payload_CRC and Content_CRC are checked here, each time that a block is asked for. */
+ * The walk has found headers whose CRC is right. Payload_CRC and Content_CRC are checked here. */
 
 /* -- blocks -- */
 
-/* One of the copies of a block of that run, to dst, of found->length bytes. As other readers do it,
- * but block by block: a damaged neighbour must not cost this one.
+/* One of the copies of a block of that run, to dst, of found->length bytes.
  *
- * The header is read and checked again, for the file may have changed since the walk, and what is
- * used of it here was allocated for what it said then. The prediction goes to dst, before the coder
- * is in use, which may have to read it, and the block is decoded over it. Where there is none to be
- * had, that is said of an intact payload only: of another one, that it is damaged. */
+ * The header is read and checked again, for the file may have changed since the walk. The
+ * prediction goes to dst, before the coder is in use, which may have to read it, and the block
+ * is decoded over it. Where there is none to be had, that is said of an intact payload only: of
+ * another one, that it is damaged. */
 static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t block,
                                         const lmc__found_block *found, uint8_t *dst)
 {
@@ -67,9 +64,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     return status == LMC_ERR_BASE_MISSING ? prediction : status;
 }
 
-/* The first intact one of the copies of a block, which begin with number i of those found. They
- * have the same number, content CRC and length (lmc__choose_blocks), so whichever decodes is
- * right. */
+/* The first intact one of the copies of a block, which begin with number i of those found. */
 LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number, uint32_t block,
                                                    size_t i, uint8_t *dst)
 {
@@ -83,12 +78,10 @@ LMC__COLD static enum lmc_status lmc__decode_found(lmc_salvage *s, size_t number
     return status;
 }
 
-/* The reader's read_run: block by block, each by whichever of its copies is intact. The first that
- * is lost ends it; what is around that is to be had by lmc_salvage_next.
+/* The reader's read_run: block by block; the first that is lost ends it.
  *
- * A block that is wanted whole is decoded to dst; of others the part is copied from a buffer. There
- * are two, as in other readers: one for runs that this very file predicts, because reading those
- * asks for other bytes of it, by this function again, which may need the other one. */
+ * Of a block that is not wanted whole the part is copied from a buffer. There are two, as in
+ * other readers: reading a prediction of its own snapshot calls this function again. */
 LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number, uint64_t offset,
                                                     uint8_t *dst, size_t size)
 {
@@ -118,8 +111,8 @@ LMC__COLD static enum lmc_status lmc__read_salvaged(lmc_reader *r, size_t number
 
 /* -- ranges -- */
 
-/* What lmc_salvage_confirm says of a file, then of its tensors: 0 until it is known. The file's own
- * is by its CRC, those of tensors by their fingerprints. */
+/* What lmc_salvage_confirm says of a file, by its CRC, then of its tensors, by their
+ * fingerprints: 0 until it is known. */
 static int8_t *lmc__verdicts_of(const lmc_salvage *s, size_t file_number)
 {
     return (int8_t *)(void *)s->verdicts.data +
@@ -183,8 +176,7 @@ static void lmc__digest_next(lmc_salvage *s, const uint8_t *data, uint64_t size)
     s->offset += size;
 }
 
-/* The next range is lost, so many bytes. That is a range like others, so LMC_OK, with its own
- * status. */
+/* The next range is lost, so many bytes: a range with that status. */
 static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range, uint64_t size)
 {
     range->size = size;
@@ -195,10 +187,9 @@ static enum lmc_status lmc__report_lost(lmc_salvage *s, lmc_salvage_range *range
 
 /* A block of that run, number i of those found, from `skip` bytes on, at most `most`, becomes the
  * range. That it turns out to be damaged is in range->status; what is returned is about the call. A
- * block that has bytes of several files is decoded once: what is asked for again is there.
+ * block that has bytes of several files is decoded once.
  *
- * The limit counts what is asked for, not what comes out intact: it bounds the work that a hostile
- * file can make. range->data is the reader's, until the next call. */
+ * The limit counts what is asked for: it bounds the work that a hostile file can make. */
 static enum lmc_status lmc__deliver(lmc_salvage *s, size_t number, size_t i, size_t skip,
                                     uint64_t most, lmc_salvage_range *range)
 {
@@ -250,9 +241,8 @@ static enum lmc_status lmc__next_of_run(lmc_salvage *s, uint64_t position, uint6
     return LMC_OK;
 }
 
-/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes before a run,
- * between runs, and behind the last are lost ones. A file of unknown size ends with its last
- * run. */
+/* The next range of the file at hand; LMC_ERR_NOT_FOUND: that was all of it. Bytes that no run
+ * has are lost ones. A file of unknown size ends with its last run. */
 static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc__listed_file *const f = lmc__file_at(&s->reader, s->file);
@@ -273,9 +263,8 @@ static enum lmc_status lmc__next_of_file(lmc_salvage *s, lmc_salvage_range *rang
     return LMC_ERR_NOT_FOUND;
 }
 
-/* The next block without a place. Its run and number are known, but not of which bytes of which
- * file it is, so fingerprints are not taken of it, and its range says file SIZE_MAX. With an index,
- * or the rows of BLKS, what has no place is no block of this file. */
+/* The next block without a place: its run and number are known, but not of which bytes of which
+ * file it is. With an index, or the rows of BLKS, what has no place is no block of this file. */
 static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *range)
 {
     const lmc_reader *const r = &s->reader;
@@ -298,14 +287,10 @@ static enum lmc_status lmc__next_unplaced(lmc_salvage *s, lmc_salvage_range *ran
     return LMC_OK;
 }
 
-/* File by file, then the blocks without a place. Each call returns one range, so memory is one
- * block's. The state is in the reader (file, run, offset, unplaced), so there is one pass over a
- * reader, and it does not go back.
+/* File by file, then the blocks without a place, then the end, in one pass.
  *
  *     LMC_OK             a range: data, or lost, or damaged, as range->status says
- *     other errors       about the call (memory, a limit): nothing was handed out
- *
- * The end is a range of its own, so that no status means both an end and a loss. */
+ *     other errors       about the call (memory, a limit): nothing was handed out */
 LMC__COLD LMC_API enum lmc_status lmc_salvage_next(lmc_salvage *s, lmc_salvage_range *range)
 {
     enum lmc_status status;
@@ -339,16 +324,13 @@ LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *s, lmc_damage 
 
 LMC_API lmc_reader *lmc_salvage_reader(lmc_salvage *s) { return s ? &s->reader : NULL; }
 
-/* Whether its FILE section or the index was found: otherwise path, size and tensors are not
- * known. */
+/* Whether its FILE section or the index was found. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *s, size_t file_number)
 {
     return s && file_number < s->reader.tables.listing.n_files &&
            lmc__file_at(&s->reader, file_number)->is_described;
 }
 
-/* Of a file, or of one of its tensors: 1 or -1 when all of it has gone by in lmc_salvage_next
- * without a gap and there was an index to compare with, else 0. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *s, size_t file_number, size_t tensor)
 {
     const lmc_file *const file = s ? lmc_reader_get_file(&s->reader, file_number) : NULL;

@@ -29,11 +29,10 @@
  *     ^ at                                                        ^ last_end: block 8? else
  *      ^ searched from here on, unless block 7 is intact            decoded, to know
  *
- * Nothing speaks for a section but its own CRCs, or, where its body is damaged, that it stands
- * where the last thing ends.
+ * A section must have its own CRCs or, where its body is damaged, stand where the last thing ends.
  *
- * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is of
- * the run at hand as long as its number and size fit, and numbers go on. */
+ * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
+ * of the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
     /* Where it is, and where the last thing that was found ends. */
     uint64_t at, last_end;
@@ -191,9 +190,9 @@ static enum lmc_status lmc__take_section(lmc_salvage *s, lmc__walk *w, const lmc
                                          : lmc__take_run(s, w, s->body.data, size);
 }
 
-/* A block of that number and size is of the run at hand, or begins an unknown one. Its number goes
- * on, or it stands beside one of the run: moved, or foreign. But where a run is complete, number 0
- * begins another. */
+/* A block of that number and size is of the run at hand, or begins an unknown one. Its number
+ * goes on, or it stands beside one of the run: moved, or foreign. Where a run is complete,
+ * number 0 begins another. */
 static enum lmc_status lmc__take_block(lmc_salvage *s, lmc__walk *w, uint32_t number, size_t length,
                                        size_t *run_number)
 {
@@ -332,8 +331,7 @@ static enum lmc_status lmc__look_at_section(lmc_salvage *s, lmc__walk *w, const 
 }
 
 /* The whole walk; when it meets the index, all is searched again with its help. While searching,
- * only bytes with which a header can begin are looked at: the sync byte of blocks, and the first
- * letters of the kinds of sections. */
+ * only bytes with which a header can begin are looked at. */
 LMC__COLD static enum lmc_status lmc__walk_through(lmc_salvage *s)
 {
     const int had_index = s->damage.has_index;

@@ -5,15 +5,13 @@
 #include "snapshot/files.h"
 
 /* The header text of a file (spec 4.3): what its tensor entries say, as safetensors writes it down
- * in the header of a file. Runs of Prediction 3 are predicted by it, so that such a header, which
- * says what the FILE section has said already, takes no space.
+ * in the header of a file. Runs of Prediction 3 are predicted by it.
  *
  *     "NAME":{"dtype":"DTYPE","shape":[2,3],"data_offsets":[0,12]},"NAME":...
  *
- * It is made tensor by tensor, when it is asked for. Where the text of each tensor begins is found
- * once for each file, and of its name only those bytes are touched that are wanted. So any bytes of
- * it take time in proportion to their number, and that of at most 34 numbers. A segment may be one
- * byte, and its tensor's text 66,322. */
+ * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
+ * that are wanted: so any bytes of it take time in proportion to their number, and that of at
+ * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -21,7 +19,7 @@ typedef struct lmc__text {
     uint8_t *dst;
 } lmc__text;
 
-static void lmc__make_text(lmc__text *x, const void *p, size_t size)
+LMC__COLD static void lmc__make_text(lmc__text *x, const void *p, size_t size)
 {
     const uint64_t from = x->from > x->at ? x->from : x->at, to = lmc__min64(x->to, x->at + size);
     if (from < to)
@@ -30,7 +28,7 @@ static void lmc__make_text(lmc__text *x, const void *p, size_t size)
     x->at += size;
 }
 
-static void lmc__make_string(lmc__text *x, const char *string)
+LMC__COLD static void lmc__make_string(lmc__text *x, const char *string)
 {
     lmc__make_text(x, string, strlen(string));
 }
@@ -46,8 +44,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
 
 /* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
  * stands for its name there. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const void *name,
-                            size_t name_size)
+LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
+                                      const void *name, size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
@@ -68,8 +66,7 @@ static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const 
     lmc__make_string(x, "]}");
 }
 
-/* Of one tensor. Names may be long, and pieces of their text are asked for again and again: so
- * their sizes are kept. */
+/* Of one tensor. Names may be long, and pieces of their text are asked for again and again. */
 typedef struct lmc__text_entry {
     uint64_t start; /* of its text */
     size_t name_size;
@@ -111,7 +108,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
-static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
     const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;

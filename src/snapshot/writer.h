@@ -23,12 +23,9 @@
 #include "snapshot/writer_groups.h"
 #ifndef LMC_NO_ENCODER
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
- * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- *
- * Everything is written once and in its order, so any sink will do. What cannot be known before
- * (sizes of files, fingerprints, where blocks are) goes to the index at the end, which grows with
- * what is written. */
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
+ * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
+ * Everything is written once and in its order, so any sink will do. */
 
 /* The calls, in the order in which they are legal:
  *
@@ -41,12 +38,10 @@
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, in the order above, whether the sink has got it yet or
- * not: it is what the index says of places. w->body is one buffer for whatever section is being
- * made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
+ * buffer for whatever section is being made. */
 
-/* Straight to the sink, behind what waits to be written. The first thing that fails stops
- * everything: a sink cannot take back. */
+/* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
     if (size == 0) return LMC_OK;
@@ -75,9 +70,7 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
     return lmc__write_body(w, kind, &w->body);
 }
 
-/* What the file may use, as its header says before anything of it is known. With a read_back runs
- * may refer to this snapshot, even if no twin is ever used.
- */
+/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
     return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
@@ -86,10 +79,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
  *
- * What the options point to (base, read_back, parallel, what quantisers there will be) is the
- * caller's and must stay until the writer is freed; the options themselves are copied. The base's
- * fingerprint is computed now, which for a base of many tensors is a sort and a digest; the writer
- * reads its bytes only where it has a tensor of the same name. */
+ * What the options point to is the caller's and must stay until the writer is freed; the options
+ * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
+ * bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -133,15 +125,19 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
-
 /* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
  * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+#endif
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_quantizers(w);
+#ifndef LMC_NO_QUANTIZE
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
     lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
@@ -151,19 +147,15 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
-/* Of a struct that the caller has laid out: words that mean nothing yet, and are 0 unless they mean
- * something to another 1.x. */
+/* Words of a struct of the caller that mean nothing yet. */
 static int lmc__wants_unknown(const uint64_t reserved[4])
 {
     return (reserved[0] | reserved[1] | reserved[2] | reserved[3]) != 0;
 }
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
- * function that every reader will check it with: so whatever a reader would refuse is refused here,
- * as a wrong argument, and the copy that the writer works with is what a reader will have.
- *
- * The caller's file may go at once. What breaks a rule of the format is CORRUPT to a reader, which
- * here is a wrong argument. */
+ * function that every reader will check it with: what a reader would refuse is a wrong argument
+ * here. The caller's file may go at once. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -202,30 +194,20 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-static enum lmc_status lmc__write_to_file(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__write_waiting(w, data, size) : lmc__write_bytes(w, data, size);
-}
-
-static enum lmc_status lmc__stream_to_file(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!w->in_file) return LMC_ERR_ARGUMENT;
-    return w->is_waiting ? lmc__stream_waiting(w, stream) : lmc__write_stream(w, stream);
-}
-
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
- * of unknown size, what is left becomes its last run. The file's facts are complete now: its size,
- * its CRC, and the fingerprints of its tensors go to the room that the index has kept for them
- * (lmc__index_file). Too few bytes are the caller's mistake, and final as any error: the FILE
- * section with the size is in the sink already. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
+ * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
+ * fingerprints of its tensors go to the room that the index has kept for them. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
     uint64_t size;
+    size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
     if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) LMC__TRY(lmc__flush_carry(w));
+    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        LMC__TRY(lmc__encode_wave(w));
+    }
     size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
     if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
     f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
@@ -236,8 +218,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Of keys that start with "lmc.", those that have no meaning yet (spec 8.3): what a program of
- * today wrote there a later one would take for something else. */
+/* Keys that start with "lmc." and have no meaning yet (spec 8.3). */
 static int lmc__is_reserved_key(const char *key)
 {
     static const char *const known[] = {"base",    "writer", "created", "source",
@@ -249,11 +230,9 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end: keys may come in any order.
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
  *
- *     | u32 size of key | u32 size of value | key | value |
- *
- * Whether two have the same key is found out in the end, when they are sorted. */
+ *     | u32 size of key | u32 size of value | key | value | */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -302,8 +281,7 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 }
 
 /* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, to which nothing is appended any more, so the entry begins
- * 8 bytes before it. */
+ * points at the key within w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
@@ -352,16 +330,13 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 }
 
 /* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries, for the two do not lie side by side. The trailer must come last: a file that has one is
- * complete.
+ * entries. A file that has a trailer is complete.
  *
  *     | section header |   head   | entries of files and runs | metadata |  trailer  |
  *       section          head       w->index.entries, as it has grown      trailer
  *       '- Body_CRC ----------------------------------------------'
  *
- * The fingerprint is made first: it takes the items out of the entries (spec 7.2), of which there
- * are as many as files and runs, and the metadata, which does not count for it, is not there yet.
- */
+ * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
@@ -404,9 +379,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns: what was written after it would be
- * wrong. So callers may leave all statuses but the last one unread. `call` is not evaluated once
- * there was an error, nor with a w that is NULL. */
+/* The first error stays, and is all that any later call returns. So callers may leave all
+ * statuses but the last one unread. `call` is not evaluated once there was an error. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -419,11 +393,15 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(lmc__write_to_file(w, (const uint8_t *)data, size));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
+                                : lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(lmc__stream_to_file(w, stream));
+    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
+                : w->is_waiting ? lmc__stream_waiting(w, stream)
+                                : lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
@@ -438,9 +416,7 @@ LMC_API enum lmc_status lmc_writer_add_section(lmc_writer *w, const char *kind, 
 }
 LMC_API enum lmc_status lmc_writer_finish(lmc_writer *w) { LMC__STICKY(lmc__finish_writer(w)); }
 
-/* w->offset counts what the sink is going to get; what waits for the next wave it has not got yet.
- * Those are the coder's parts (pipeline.h). The fingerprint is known when the snapshot is finished,
- * as it is of all files (spec 7.2). */
+/* w->offset counts what the sink is going to get, also the coder's parts (pipeline.h). */
 LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info *info)
 {
     size_t i;

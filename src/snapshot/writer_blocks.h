@@ -24,31 +24,23 @@
  *
  *     lmc__write_bytes   caller's memory -+           +-> in place, whole blocks -----+
  *                                         |           |                               |
- *     lmc__write_stream  in[0] <-> in[1] -+-> blocks -+                               +-> jobs
- *                                         |           |                               |
- *     carry  the beginning of a block ----+           +-> a block that was in pieces -+
+ *     lmc__write_stream  in[0] <-> in[1] -+-> spans --+                               +-> jobs
+ *                                                     |                               |
+ *                                                     +-> carry: what spans have cut -+
  *
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
- * What the caller's memory has may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task). The writer's own buffers stay as they are.
- *
- * Blocks are coded from where their bytes are, never copied, but for the one that begins in what
- * one call brings and ends in what the next does: its beginning waits in carry. From a stream it
- * does not even do that: it is moved to just before the next span, for which room is left there.
- *
- *     in[0]  |  room  |#### span 0 ########|==|             ==: the beginning of a block
- *     in[1]            |==|#### span 1 ##########|          moved to before its rest
+ * The caller's memory may change while it is coded; then what comes out is of one reading
+ * (lmc__encode_snapshot_task).
  *
  * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are collected, in carry or in the span, before any is coded.
+ * bytes follow: that many are there before any is coded.
  *
- * Each block has a slot in out as large as it can get, and behind the one before: so sections and
- * blocks of a wave lie in their order, with gaps, and are written as parts. A run's section stands
- * before its first block (head_size). */
+ * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
+ * order, with gaps, and are written as parts. A run's section stands before its first block
+ * (head_size). */
 
-/* Files of unknown size are cut into runs of this many bytes. */
-#define LMC__PENDING_SIZE ((size_t)16 << 20)
+#define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
     /* the section at hand */
@@ -90,7 +82,7 @@ struct lmc_writer {
     uint64_t run_left;
     /* number of the next block */
     uint32_t block;
-    /* the run's blocks may still become larger: see lmc__choose_run_blocks */
+    /* see lmc__choose_run_blocks */
     int may_enlarge;
 
     /* how many files wait, the last of the listing (writer_groups.h) */
@@ -133,7 +125,7 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
 }
 
 /* The section of a run, as it is planned, to run_head. */
-static enum lmc_status lmc__write_run_head(lmc_writer *w)
+LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
@@ -153,9 +145,10 @@ static enum lmc_status lmc__write_run_head(lmc_writer *w)
     return LMC_OK;
 }
 
-/* Begin the run of the bytes that come next: see lmc__plan_run. What it says is written down, and
- * read again as every reader will. */
-static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t available)
+/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
+ * and read again as every reader will. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
 {
     const lmc__listing *const listing = &w->plan.listing;
     uint64_t position = w->plan.position;
@@ -169,7 +162,6 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
                             w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
                             listing->n_streams - 1, &position));
     LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
     w->n_runs++;
     w->block = 0;
@@ -181,17 +173,14 @@ static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data, size_t
     return LMC_OK;
 }
 
-/* Of a run's first block, all of which is at data: so many pieces of so many bytes are compared
- * with the prediction. */
+/* So many pieces of so many bytes are compared with the prediction. */
 #define LMC__COMPARED_PIECES 16u
 #define LMC__COMPARED_SIZE 4096u
 
 /* Doubles the run's blocks if it is a sparse delta: if less than one element in 32 of its first
- * block has changed. Headers, tables and classes are most of what such a block takes beside its
- * changes, and twice as large ones save 1 % (at 3 % changed) to 4 % (at 0.1 %). The first block is
- * there as a whole before it is planned, however the bytes came, so that is where it is decided:
- * what is written depends on the bytes only. The section of the run is not written yet. */
-static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
+ * block, which is at data, has changed. Headers, tables and classes are most of what such a
+ * block takes beside its changes. The section of the run is not written yet. */
+LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
     const unsigned width = lmc_dtype_width(w->planned.dtype);
     const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
@@ -209,19 +198,13 @@ static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
     w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
     w->run.block_size = w->planned.block_size;
-    if (w->options.read_back)
-        ((lmc__written_run *)(void *)(w->plan.written.data + w->plan.written.size))[-1].block_size =
-            w->planned.block_size;
     LMC__TRY(lmc__write_run_head(w));
     return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
- * what is known of its blocks goes to the digester and to the index, in order, and its slots become
- * parts, to be written with the next wave. The gaps between them, where blocks got smaller than
- * their slots, are not written.
- *
- * w->offset counts what is going to be written, so that the index can say where blocks begin. */
+ * what is known of its blocks goes to the digester and to the index, in order, and its slots
+ * become parts, to be written with the next wave, without the gaps between them. */
 static enum lmc_status lmc__encode_wave(lmc_writer *w)
 {
     lmc__coder *c = &w->coder;
@@ -255,15 +238,15 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     return lmc__report_progress(c, size);
 }
 
-/* Room in `out`, of a wave that has no jobs yet, for all that it may get: pointers into it from now
- * on. A sixteenth more is for the headers of many small blocks. */
+/* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
+ * for the headers of many small blocks. */
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
     const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
-    /* A prediction is no larger than its slot. Pointers to those before are kept, so room for all
-     * of the wave is made now, also for runs that have none. */
+    /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
+     * that have none. */
     if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
@@ -271,9 +254,8 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
                : LMC_OK;
 }
 
-/* The next block of the run becomes a job; size: of it. data must stay until the wave is encoded.
- * Its prediction is read now, by the caller's thread: callbacks of the base are never called by
- * workers. */
+/* The next block of the run becomes a job; size: of it. data must stay until the wave is
+ * encoded. Its prediction is read now: workers never call callbacks of the base. */
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
@@ -291,6 +273,7 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
         out = &c->out[c->out_number];
     }
     if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
@@ -347,136 +330,97 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* Encodes what is in carry: whole blocks, or the last of a file; or nothing, if the block turns out
- * to be larger. */
-static enum lmc_status lmc__flush_carry(lmc_writer *w)
+/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
+ * run of a file of unknown size. */
+static size_t lmc__get_whole(const lmc_writer *w)
 {
-    size_t rest;
-    LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
-    if (rest != w->carry.size) rest = 0;
-    w->carry.size = rest;
-    return lmc__encode_wave(w);
+    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
+           : lmc__is_header_wanted(w) ? w->plan.header_size
+                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
 }
 
-/* The file's next bytes, in the caller's memory, which is his again when this returns: so a wave is
- * encoded before that, however small. carry is empty, or has the beginning of a block (of a run if
- * the file's size is unknown), which is filled up first. */
-static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
+ * First those that make what waits in carry whole (or not yet, if the block turns out to be
+ * larger), then whole ones where they are; the rest waits in carry. */
+static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
-    if (!data && size) return LMC_ERR_ARGUMENT;
-    while (size != 0) {
-        size_t n = size;
-        if (is_unknown ||
-            w->carry.size) { /* in carry is the beginning of what is coded as a whole */
-            const size_t whole = is_unknown ? LMC__PENDING_SIZE
-                                 : lmc__is_header_wanted(w)
-                                     ? w->plan.header_size
-                                     : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-            if (is_unknown && w->plan.position + w->carry.size >= LMC__MAX_FILE_SIZE - size)
-                return LMC_ERR_LIMIT;
-            LMC__TRY(lmc__reserve(&w->carry, whole - w->carry.size));
-            n = lmc__min(size, whole - w->carry.size);
-            LMC__TRY(lmc__append(&w->carry, data, n));
-            if (w->carry.size == whole) LMC__TRY(lmc__flush_carry(w));
-        } else { /* straight from the caller's memory */
-            size_t rest;
-            w->is_callers = 1;
-            LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-            LMC__TRY(lmc__encode_wave(w));
-            w->is_callers = 0;
-            LMC__TRY(lmc__append(&w->carry, data + size - rest, rest));
-        }
+    size_t rest = w->carry.size, n;
+    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    while (rest) {
+        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        LMC__TRY(lmc__reserve(&w->carry, missing));
+        n = lmc__min(size, missing);
+        LMC__TRY(lmc__append(&w->carry, data, n));
+        if (n < missing) return LMC_OK;
         data += n;
         size -= n;
+        LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
     }
+    for (; size != 0 && rest == 0; data += n - rest, size -= n - rest) {
+        n = is_unknown ? LMC__PENDING_SIZE : size;
+        if (n > size) break;
+        LMC__TRY(lmc__plan_blocks(w, data, n, &rest));
+    }
+    LMC__TRY(lmc__encode_wave(w));
+    w->carry.size = 0;
+    return lmc__append(&w->carry, data, size);
+}
+
+static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
+{
+    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (size == 0) return LMC_OK;
+    w->is_callers = 1;
+    LMC__TRY(lmc__write_span(w, data, size));
+    w->is_callers = 0;
     return LMC_OK;
 }
 
-/* Reads the file's header, or what is there of it, to carry, and encodes it if it is whole. */
-static enum lmc_status lmc__stream_header(lmc_writer *w)
+/* Where a stream's bytes go in a buffer of a line more: at the beginning of a cache line. Copying
+ * from whole pages to 8 to 31 bytes above one takes some kernels of x86-64 two to four times as
+ * long; malloc gives 16. */
+static uint8_t *lmc__portion_at(const lmc__buffer *b)
 {
-    lmc__coder *const c = &w->coder;
-    const size_t more = w->plan.header_size - w->carry.size;
-    LMC__TRY(lmc__reserve(&w->carry, more));
-    lmc__want(c, w->carry.data + w->carry.size, more, SIZE_MAX / 2);
-    lmc__read_portion(c);
-    w->carry.size += c->read_got;
-    lmc__want(c, NULL, 0, 0);
-    LMC__TRY(c->read_status);
-    return w->carry.size == w->plan.header_size ? lmc__flush_carry(w) : LMC_OK;
+    return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* Where a stream's bytes go in a buffer that has so much and a line more: behind room for what is
- * left of those before, at the beginning of a cache line. A file is mostly read from whole pages,
- * and copying from a page to what lies 8 to 31 bytes above one takes the kernel of an x86-64 (rep
- * movsb, Zen 4) two to four times as long; malloc gives 16. */
-static uint8_t *lmc__portion_at(const lmc__buffer *b, size_t room)
-{
-    uint8_t *const at = b->data + room;
-    return at + (LMC__LINE - (uintptr_t)at % LMC__LINE) % LMC__LINE;
-}
-
-/* See the picture above. What waits in carry becomes the beginning of the first span, and what is
- * left over at the end, less than a block or a run, waits there again. */
+/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    lmc__coder *c = &w->coder;
+    lmc__coder *const c = &w->coder;
     const int is_unknown = lmc__is_size_unknown(w);
-    const size_t room =
-        is_unknown
-            ? 0
-            : lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block),
-                                  w->options.base || w->options.read_back || w->plan.has_quantizer)
-                  << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2
-                                                                    : 0); /* none is larger */
-    const uint64_t wave_size = lmc__get_wave_size(c, room),
+    const size_t block =
+        lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
+        << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
+    const uint64_t wave_size = lmc__get_wave_size(c, block),
                    span = is_unknown ? LMC__PENDING_SIZE : wave_size;
     uint64_t left;
-    size_t size, rest;
     unsigned number = 0;
-    uint8_t *data;
     if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    c->stream = *stream;
-    c->ended = 0;
-    if (lmc__is_header_wanted(w)) LMC__TRY(lmc__stream_header(w));
-    if (c->ended) return LMC_OK;
     left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
            (w->plan.position - w->run_left) - w->carry.size;
-    rest = w->carry.size;
-    LMC__TRY(lmc__reserve(&c->in[0], room + span + LMC__LINE));
-    data = lmc__portion_at(&c->in[0],
-                           room); /* carry has less than room for blocks, less than span for runs */
-    if (!is_unknown) data -= rest;
-    if (rest) memcpy(data, w->carry.data, rest);
-    w->carry.size = 0;
-    lmc__want(c, data + rest, (size_t)lmc__min64(is_unknown ? span - rest : span, left),
-              SIZE_MAX / 2);
-    for (;;) {
-        lmc__buffer *next = &c->in[number ^= 1];
+    c->stream = *stream;
+    c->ended = 0;
+    LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left), SIZE_MAX / 2);
+    while (c->read_size != 0) {
+        const uint8_t *const data = c->read_to;
+        lmc__buffer *const next = &c->in[number ^= 1];
+        size_t size;
         lmc__read_portion(c); /* the first, or what no step has read */
         while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
             lmc__read_portion(c);
         LMC__TRY(c->read_status);
-        left -= c->read_got;
-        size = rest + c->read_got;
-        if (size == 0 || (is_unknown && size < span)) break;
-        LMC__TRY(lmc__reserve(next, room + span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next, room), c->ended ? 0 : (size_t)lmc__min64(span, left),
+        size = c->read_got;
+        left -= size;
+        LMC__TRY(lmc__reserve(next, span + LMC__LINE));
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left),
                   (size_t)wave_size);
-        LMC__TRY(lmc__plan_blocks(w, data, size, &rest));
-        LMC__TRY(lmc__encode_wave(w));
-        if (c->read_size == 0) {
-            data += size - rest;
-            size = rest;
-            break;
-        }
-        if (rest) memcpy(lmc__portion_at(next, room) - rest, data + size - rest, rest);
-        data = lmc__portion_at(next, room) - rest;
+        if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
     lmc__want(c, NULL, 0, 0);
-    if (is_unknown && left == 0) return LMC_ERR_LIMIT;
-    return lmc__append(&w->carry, data, size);
+    return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */

@@ -20,31 +20,26 @@
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * A section of its own, a run and a block take some 250 bytes, and each block a tree of its own:
- * of a file of 1 KB that is most of it. In a group a file takes its entry, twice (the index has a
- * copy), and its fingerprint.
+ * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
+ * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
  *
- * The section stands before the bytes and tells all sizes, so small files wait in memory until
- * there are enough of them, or something else comes:
+ * The section stands before the bytes and tells all sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * All bytes are there then; so fingerprints and hashes are taken in one pass over them, not block
- * by block.
- *
- * A group is read as any stream: one file of it costs the blocks that it lies in. What a group
- * prevents is restoring over the base, where a block goes to one file (in_place.h). So with a base
- * a file that is the base's waits only behind one that is not: then that is impossible anyhow. */
+ * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
+ * the base, where a block goes to one file (in_place.h). So with a base a file that is the
+ * base's waits only behind one that is not: then that is impossible anyhow. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
 #define LMC__GROUP_FILES 65536u
 
-/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors (whose
- * runs begin where they do), and its bytes are to be coded as any others. */
+/* The file, which was not checked yet, is one to wait: it fits into a block, has no tensors
+ * (whose runs begin where they do), and its bytes are to be coded as any others. */
 static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtype default_dtype)
 {
     if (!w->options.group_files || !file->path || file->n_tensors || file->twin ||
@@ -122,27 +117,10 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     for (i = l->n_files - n; i < l->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const size_t most = lmc__min(strlen(before), strlen(file->path));
-        LMC__TRY(lmc__append_file_entry(
-            out, file,
-            lmc__count_shared((const uint8_t *)before, (const uint8_t *)file->path, most, 1)));
+        LMC__TRY(lmc__append_file_entry(out, file, lmc__count_shared(before, file->path, most, 1)));
         before = file->path;
     }
     return LMC_OK;
-}
-
-/* The last n of the list, each of which has a stream of its own, become files of one stream. body:
- * theirs, of lmc__append_group. They keep their numbers, and were checked when they came. */
-LMC__COLD static enum lmc_status lmc__join_streams(lmc__listing *l, size_t n, const uint8_t *body,
-                                                   size_t size)
-{
-    for (; n != 0; n--) lmc__remove_stream(l);
-    return lmc__parse_stream(l, body, size);
-}
-
-/* What waits of a file; a group of empty ones has no bytes at all. */
-LMC__COLD static const uint8_t *lmc__group_bytes(const lmc_writer *w, const lmc__listed_file *f)
-{
-    return w->group.data ? w->group.data + (size_t)f->start : NULL;
 }
 
 /* Writes what waits. */
@@ -154,13 +132,15 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
     LMC__TRY(lmc__append_group(&w->body, l, w->n_waiting));
-    LMC__TRY(lmc__join_streams(l, w->n_waiting, w->body.data, w->body.size));
+    /* Their streams become one; they keep their numbers, and were checked when they came. */
+    for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
+    LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
     LMC__TRY(lmc__write_section(w, "FILE"));
     stream = lmc__stream_at(l, l->n_streams - 1);
     LMC__TRY(lmc__index_files(&w->index, l, stream));
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, lmc__group_bytes(w, f)));
+        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
     }
     w->in_group = 1;
     w->plan.position = 0;

@@ -22,27 +22,23 @@
  *     runs   |  text  |      BF16       |         BF16                |     BF16     | AUTO |
  *     segments   3            1           1      1   1, if predicted         1
  *
- * A tensor of a block or more is a run of its own: its blocks begin where it begins, so that a
- * slice of it, and the same tensor of the next snapshot, are cut alike. Small neighbours share one,
- * as a block for each would cost more headers and trees than it saves. Bytes between tensors are
- * AUTO.
+ * A tensor of a block or more is a run of its own: so a slice of it, and the same tensor of the
+ * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
+ * between tensors are AUTO.
  *
- * The bytes before the first tensor may be a header as safetensors writes it. If the file's header
- * text (texts.h) is found in them, they are predicted by it: what stands before and behind it, by
- * nothing. So such a header costs next to nothing. Nothing is assumed of these bytes otherwise.
+ * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
+ * Between the tensors of an archive stand headers that hardly differ: where the writer can read
+ * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
+ * another.
  *
- * Between the tensors of an archive stand headers that hardly differ (PyTorch's files are archives,
- * checkpoints of many processes rows of them). Where the writer can read back, such bytes are
- * predicted by earlier ones of the same size, of this file or another.
+ * A tensor is predicted by its twin, if that was written before and can be read back; else by the
+ * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
+ * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
  *
- * What a tensor is predicted by: its twin, if that was written before and can be read back; else
- * the tensor of that name in the base, or the one whose name differs in what stands before it; else
- * nothing. So is a file without tensors, by its path. A quantised tensor has its second moment, or
- * nothing. The plan depends on descriptions alone, not on what blocks turn out to be: so runs, and
- * with them all bytes written, are the same however the file comes. */
+ * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * comes. */
 
-/* A longer range of tensors or other bytes is cut; a multiple of any block size, and fewer than
- * 2^32 blocks. */
+/* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
 #define LMC__MAX_RUN_SIZE ((uint64_t)1 << 40)
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
@@ -50,22 +46,19 @@
  * others have. Each tensor has its own statistics, and finer blocks follow them. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them, by its name
- * and size alone: every so many bytes on average. So runs, and with them blocks, are the same again
- * behind a tensor that was added, removed or changed, and stores that keep equal ranges of bytes
- * once find them. */
+/* A run that several tensors share, which is not predicted, ends behind one of them by its name
+ * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
+ * that has changed, and stores that keep equal ranges of bytes once find them. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
- * tensors around them, if they are whole elements: a run for them, and another one behind them,
- * would cost some 200 bytes. */
+ * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
 /* Fewer bytes between tensors are not worth a reference; more are no headers. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: a run for it, and another one
- * behind it, would cost 200 bytes. */
+/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
 /* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
@@ -102,8 +95,7 @@ typedef struct lmc__planner {
     uint64_t position;
     /* the first that does not end before position, or a lower one */
     size_t next_tensor;
-    /* of the bytes before the first tensor: all of them are wanted at once, to look for the header
-     * text in them. 0: none are */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
     /* what it costs to read all predictions so far */
     lmc__reach reach;
@@ -203,8 +195,8 @@ static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t 
     return 1;
 }
 
-/* Bytes of a stream, of one file or several. What the caller has, quantised where the snapshot
- * is. */
+/* Bytes of a stream, of one file or several, as the caller has them, quantised where the
+ * snapshot is. */
 static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
@@ -230,9 +222,8 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded, or nobody could
- * restore what is predicted by it: so whole blocks are read, whose CRCs are known, though mostly
- * whole ones are wanted anyhow. */
+/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
+ * blocks are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -268,9 +259,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation: elements
- * that were quantised once more lose once more, unless the quantiser is the one that they were
- * quantised with. One that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
+ * that wants a second moment is told by the twin where that is. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -284,7 +274,7 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they must be in memory. */
+/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
 /* Whether, and in how many bytes before the first tensor, the header text may be. */
@@ -299,8 +289,7 @@ static enum lmc_status lmc__plan_header(lmc__planner *p)
     return LMC_OK;
 }
 
-/* Begins the file that was listed last, a copy of `given` that lacks its pointers: twins and
- * quantisers are taken over. */
+/* Begins the file that was listed last; twins and quantisers are those of `given`. */
 LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
                                                 enum lmc_dtype default_dtype)
 {
@@ -347,9 +336,8 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if there is one that can be read back now as it will be restored then; else .base is
- * 0. size: of what it is the twin of. A twin that is promised wrongly costs size, not correctness:
- * what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
+ * that is promised wrongly costs only size: what predicts a block is always what was read. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -369,10 +357,9 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and the same
- * base it is always the same: it is asked for more than once, when runs are planned and when
- * segments are written. */
-static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
+ * it is always the same: it is asked for when runs are planned and when segments are written. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
@@ -394,8 +381,8 @@ static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_ten
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only in a later run can
- * it refer to that. */
+/* The tensor's twin is in the run that would begin at start of this file: only a later run can
+ * refer to that. */
 static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
 {
     const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
@@ -416,7 +403,7 @@ typedef struct lmc__planned_run {
     size_t block_size;
 } lmc__planned_run;
 
-/* Quantised runs have a table in each block, as deltas have much else: theirs are as large. */
+/* Quantised runs have a table in each block: theirs are as large as those of deltas. */
 static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
 {
     const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
@@ -426,8 +413,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: the elements stay whole. With a conversion the
- * gap between them is a segment of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
+ * gap between them is of even size, too (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -446,8 +433,8 @@ static int lmc__ends_run(const lmc_tensor *t)
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last of
- * the small ones that lie behind it, nearly without a gap, and are coded alike. */
+/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
+ * of the small ones behind it that are coded alike. */
 static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
 {
     const lmc_file *const f = &p->file;
@@ -455,8 +442,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
     run->dtype = lmc_dtype_find(f->tensors[i].dtype);
     run->prediction = lmc__find_prediction(p, &f->tensors[i]);
-    /* What a run before left of it, when its twin was not there yet: half an element cannot be
-     * converted, and segments of odd size are refused (R4-47). */
+    /* What a run before left of it, when its twin was not there yet: segments of odd size are
+     * refused (R4-47). */
     if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
         memset(&run->prediction, 0, sizeof run->prediction);
     large = lmc__choose_block_size(p, run);
@@ -479,8 +466,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. It begins with a quotation mark, which makes the search fast. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
+ * or header_size. It begins with a quotation mark. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -514,8 +501,8 @@ static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 
-/* The run of the bytes before the first tensor, which are all at hand, if the header text is among
- * them: else nothing changes, and they are planned as any others. */
+/* The run of the bytes before the first tensor, if the header text is among them: else nothing
+ * changes. */
 static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
 {
     const size_t size = p->header_size;
@@ -536,7 +523,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. As with twins, a wrong guess costs only size. */
+ * then they are remembered. A wrong guess costs only size. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -580,14 +567,12 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. Bytes in
- * no tensor make runs up to where the next one begins.
+ * so many are wanted; available: all that are known to come if the file's size is unknown.
  *
- * A run has whole elements. What does not fill one (a file may end so, or hold a tensor of odd
- * bytes) is left for a run of bytes, which comes next; so every byte is in a run, and each call
- * makes one of at least one byte. */
-static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_t available,
-                                     lmc__planned_run *run)
+ * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
+ * so every byte is in a run, and each call makes one of at least one byte. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
+                                               size_t available, lmc__planned_run *run)
 {
     const lmc_file *const f = &p->file;
     unsigned width;
@@ -626,7 +611,7 @@ static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data, size_
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size, or of no prediction if it
+/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
  * would be too far away. */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
@@ -649,9 +634,9 @@ static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_
 
 /* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
  * start: its own. */
-static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                       const lmc_base_part *parts, size_t n, uint64_t start,
-                                       uint64_t at, uint64_t stop)
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
+                                                 const lmc_base_part *parts, size_t n,
+                                                 uint64_t start, uint64_t at, uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
@@ -669,9 +654,8 @@ static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *
 }
 
 /* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. The limit can be met only by a file of more small tensors than any
- * has. */
-static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+ * none if it is not predicted. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
     uint64_t at = p->position;
@@ -712,9 +696,8 @@ static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_ru
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files, and the segments are planned with
- * it, one for each. The last block may have any size: it is taken for bytes then. */
-static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+ * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;
     const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);

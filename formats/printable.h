@@ -5,10 +5,8 @@
  * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8
  * or a control character, \u{HHHH} for a character.
  */
-#ifndef LMC_CLI_PRINTABLE_H
-#define LMC_CLI_PRINTABLE_H
-
-#include "platform.h"
+#ifndef LMC_FORMATS_PRINTABLE_H
+#define LMC_FORMATS_PRINTABLE_H
 
 #include <stddef.h>
 
@@ -23,7 +21,7 @@ size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, s
  * size without the zero. */
 size_t format_printable(char *out, size_t cap, const char *text);
 
-/* The same, all of it; to be freed. */
-char *copy_printable(const char *text);
+/* All of a text of size bytes; to be freed. NULL: memory has run out. */
+char *copy_printable(const char *text, size_t size);
 
 #endif
