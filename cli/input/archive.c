@@ -214,26 +214,25 @@ enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
     return lmc_file_identify(&file, alone, bytes, NULL, NULL);
 }
 
-/* The bytes of all of f: whether they are what the index says. tensors: room for those of f;
- * *crc: theirs. */
-static enum lmc_status check_fingerprints(const lmc_file *f, lmc_tensor *tensors, void *data,
-                                          uint32_t *crc)
+/* The bytes of all of f: whether they are what the index says. */
+static enum lmc_status check_whole_file(const lmc_file *f, void *data)
 {
     lmc_memory memory;
     const lmc_stream stream = stream_of_bytes(&memory, data, (size_t)f->size);
+    lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
     lmc_file found = *f;
     enum lmc_status status;
+    int is_same;
     found.tensors = tensors;
     if (f->n_tensors) memcpy(tensors, f->tensors, f->n_tensors * sizeof *tensors);
     status = lmc_file_identify(&found, tensors, &stream, NULL, NULL);
-    if (status != LMC_OK) return status;
-    *crc = found.crc;
-    for (size_t i = 0; i < f->n_tensors; i++)
-        if (memcmp(tensors[i].fingerprint, f->tensors[i].fingerprint, LMC_FINGERPRINT_SIZE) != 0)
-            return LMC_ERR_CORRUPT;
-    return f->n_tensors || memcmp(found.fingerprint, f->fingerprint, LMC_FINGERPRINT_SIZE) == 0
-               ? LMC_OK
-               : LMC_ERR_CORRUPT;
+    is_same = found.crc == f->crc && (f->n_tensors || memcmp(found.fingerprint, f->fingerprint,
+                                                             LMC_FINGERPRINT_SIZE) == 0);
+    for (size_t i = 0; i < f->n_tensors && is_same; i++)
+        is_same =
+            memcmp(tensors[i].fingerprint, f->tensors[i].fingerprint, LMC_FINGERPRINT_SIZE) == 0;
+    free(tensors);
+    return status == LMC_OK && !is_same ? LMC_ERR_CORRUPT : status;
 }
 
 int open_archive_index(struct archive *a, const char *path, const struct common *o)
@@ -252,15 +251,9 @@ enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64
 {
     const lmc_base files = files_of_archive(a);
     const lmc_file *f = files.get_file(files.user, file_number);
-    enum lmc_status status = files.read(files.user, file_number, offset, dst, size);
-    if (status == LMC_OK && size && size == f->size && !a->plain) {
-        lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
-        uint32_t crc = 0;
-        status = check_fingerprints(f, tensors, dst, &crc);
-        if (status == LMC_OK && crc != f->crc) status = LMC_ERR_CORRUPT;
-        free(tensors);
-    }
-    return status;
+    const enum lmc_status status = files.read(files.user, file_number, offset, dst, size);
+    return status == LMC_OK && size && size == f->size && !a->plain ? check_whole_file(f, dst)
+                                                                    : status;
 }
 
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,

@@ -85,8 +85,7 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
 /* The same, and reads its index without a base. */
 int open_archive_index(struct archive *a, const char *path, const struct common *o);
 
-/* The snapshot that is being read from a regular file from front to back, to read in it
- * anywhere. */
+/* Opens a snapshot that is being read from a regular file from front to back. */
 int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
 
 /* base: NULL for one that is no delta, or that is only listed. try_ reports nothing. */
@@ -96,19 +95,17 @@ int read_archive_index(struct archive *a, const lmc_base *base);
 /* The files, and their bytes. */
 lmc_base files_of_archive(const struct archive *a);
 
-/* Bytes of a file or a tensor, for who goes through the snapshot by what it lists. The library lets
- * each request of a caller cost 512 MiB for nothing, for it cannot know who chose what to ask for.
- * Where the snapshot did, thousands of files of a few bytes would each get that: so these share one
- * account (spec R9-5), and what was decoded is kept for the next request. What is asked for whole
- * is compared with the fingerprints of the index. LMC_ERR_LIMIT: the account is spent. */
+/* Bytes of a file or a tensor, for callers that go through what the snapshot lists. The library
+ * lets each request cost 512 MiB for nothing. Thousands of files of a few bytes would each get
+ * that: so these requests share one account (spec R9-5), and what was decoded is kept for the next
+ * one. What is asked for whole is compared with the index. LMC_ERR_LIMIT: the account is spent. */
 enum lmc_status read_counted(const struct archive *a, size_t file_number, uint64_t offset,
                              void *dst, size_t size);
 enum lmc_status read_counted_tensor(const struct archive *a, size_t file_number,
                                     const lmc_tensor *tensor, uint64_t offset, void *dst,
                                     size_t size);
 
-/* Sets the fingerprint of a tensor whose bytes the stream gives. It is as if the tensor were a file
- * by itself, for the fingerprint does not depend on where it is: its offset is 0 then. */
+/* Sets the fingerprint of a tensor whose bytes the stream gives, and its offset to 0. */
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes);
 
 /* Bytes of all files of the snapshot. */

@@ -599,14 +599,11 @@ char *describe_base(const uint8_t *wanted, const char *made_with)
 
 char *name_base(const struct base *b)
 {
-    size_t size = strlen(b->name), start;
-    char *name;
-    while (size > 1 && b->name[size - 1] == '/') size--;
-    for (start = size; start > 0 && b->name[start - 1] != '/'; start--);
-    name = copy_string(b->name + start, size - start);
-    if (*name && !is_dot(name)) return name;
-    free(name);
-    return NULL;
+    char *path = copy_without_slashes(b->name);
+    const char *const last = base_name(path);
+    char *name = *last && *last != '/' && !is_dot(last) ? copy_string(last, strlen(last)) : NULL;
+    free(path);
+    return name;
 }
 
 int choose_base(const struct base **base, const struct common *o)

@@ -121,13 +121,10 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o);
 
 /* The base of the delta, by its fingerprint; NULL: there is none, or *code says what was reported.
- * An open delta may get a reader by this. Among the arguments they are looked at in the order of
- * what that costs: whole snapshots, whose index tells their fingerprint; files, all bytes of which
- * must be read; deltas, which need a base themselves. If none of these is it, snapshots in the
- * directories of --search, in those among the arguments, and beside the delta; then what the delta
- * names as its base, if that lies beside it. A delta whose own base is being looked for is no use,
- * but if there is no other, it is returned for prepare_base() to tell that the bases form a loop.
- */
+ * An open delta may get a reader by this. Arguments are looked at by what that costs: whole
+ * snapshots; files, all of which must be read; deltas, which need a base. Then snapshots in the
+ * places, and what the delta names as its base, if that lies beside it. A delta whose own base is
+ * being looked for is returned if there is no other: prepare_base() tells that they form a loop. */
 struct base *find_base(struct archive *delta, const struct common *o, int *code);
 
 /* Another copy of a snapshot that is damaged, among the arguments, in the places to look, or beside
@@ -186,14 +183,12 @@ void print_chain(struct archive *delta, const struct common *o);
 void say_unused_bases(int all_must_be, const struct common *o);
 
 /* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
- * changed by an output (NULL: none). Bases are the arguments, and every link of a chain that was
- * found so far: who writes or removes asks before, which is early, and once more when all links are
- * known, which is when all is read: a copy may have stood in for what is damaged. may_replace: what
- * is restored may take the place of a base of files, if the user forces that. */
+ * changed by an output (NULL: none). Bases are the arguments, and every link that was found so far:
+ * ask before writing, and once more when all is read. may_replace: what is restored may take the
+ * place of a base of files, if the user forces that. */
 int protect_bases(const char *source, const char *output, int may_replace, const struct common *o);
 
-/* That what is compressed is no link that its own base needs, or holds one: the delta would be lost
- * with the source that it is made to outlive. To be asked when the base is ready. */
+/* That what is compressed is no link that its own base needs, and holds none. The base is ready. */
 int check_source(const char *source, const struct common *o);
 
 #endif

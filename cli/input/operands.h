@@ -1,9 +1,8 @@
 /* operands.h - several inputs of one command, which must not destroy each other
  * SPDX-License-Identifier: MIT
  *
- * "lmc -f x x.lmc" would put the snapshot of x in the place of x.lmc, its next input, which exists
- * nowhere else then. One input has nothing to fear: who opens its output compares both. Asked
- * before anything is written.
+ * "lmc -f x x.lmc" would put the snapshot of x in the place of x.lmc, its next input. Asked before
+ * anything is written, if there are several inputs.
  */
 #ifndef LMC_CLI_OPERANDS_H
 #define LMC_CLI_OPERANDS_H

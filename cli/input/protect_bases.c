@@ -41,22 +41,17 @@ static const struct base *find_touched(const char *path, int is_whole, int may_r
     return NULL;
 }
 
-static int touches_base(const char *path, int is_whole, int may_replace, const struct common *o)
-{
-    return find_touched(path, is_whole, may_replace, 0, 0, o) != NULL;
-}
-
 int protect_bases(const char *source, const char *output, int may_replace, const struct common *o)
 {
     char *directory;
     int code = CODE_OK;
-    if (source && touches_base(source, 1, 0, o))
+    if (source && find_touched(source, 1, 0, 0, 0, o))
         return fail(CODE_ERROR, source,
                     "is, holds or belongs to a base, without which deltas are worth nothing: not "
                     "with --rm");
     if (!output) return CODE_OK;
     directory = directory_of(output);
-    if (touches_base(output, 1, may_replace, o) || touches_base(directory, 0, 0, o))
+    if (find_touched(output, 1, may_replace, 0, 0, o) || find_touched(directory, 0, 0, 0, 0, o))
         code = fail(CODE_ERROR, output,
                     "is or belongs to a base, which would be changed; name another output with -o");
     free(directory);

@@ -1,9 +1,9 @@
 /* second_look.h - what a snapshot repeats, where there is no restored file to read it from
  * SPDX-License-Identifier: MIT
  *
- * Twins are tensors and files that the snapshot stores once. Who restores to a pipe, or only
- * checks, reads the first one again through the index of the snapshot, which must then be a regular
- * file: one that comes from a pipe is kept in a scratch file. Opened when it is first needed.
+ * Twins are tensors and files that the snapshot stores once. Whoever restores to a pipe, or only
+ * checks, reads the first one again through the index. So a snapshot from a pipe is kept in a
+ * scratch file.
  */
 #ifndef LMC_CLI_SECOND_LOOK_H
 #define LMC_CLI_SECOND_LOOK_H
@@ -36,10 +36,10 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
  * Errors are reported. */
 int keep_source(struct second_look *l);
 
-/* Restores the source from front to back. options: of the caller are the callbacks; the rest is
- * filled in. `user` is the second look, with which the caller's own struct begins. Without a
- * read_back of theirs, it is read_second_look(). fingerprint: NULL or where that of the snapshot
- * goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
+/* Restores the source from front to back. options: the caller's callbacks, read_second_look() if
+ * read_back is none of them; the rest is filled in. `user` is the second look, with which the
+ * caller's own struct begins. fingerprint: of the snapshot; or NULL. Where the base is lacking,
+ * LMC_OK says that no payload is damaged. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
 

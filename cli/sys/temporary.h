@@ -25,8 +25,8 @@ const char *registered_temporary(void);
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
 
-/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing
- * is. */
+/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is.
+ */
 void set_last_words(const char *name, const char *text);
 void say_last_words(void);
 
