@@ -138,8 +138,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -352,8 +351,7 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
@@ -1284,56 +1282,49 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
 /* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
@@ -1586,13 +1577,7 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Some of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
- * is that of the page on quantised elements.
- *
- * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
- * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
- * machine.
+ * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
@@ -1724,20 +1709,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does:
- *
- *     crc32c, sum64                              crc32c.h, sum64.h
- *     join, split                                split_join.h
- *     split_root, join_root                      split_root.h, join_root.h
- *     is_constant, count_ones                    count.h
- *     map, partition, merge                      map.h, partition.h, merge.h
- *     flatten, unflatten                         flatten.h
- *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     patch                                      patch.h
- *     list_changes, rank_changes                 changes.h
- *     restore_rows and all behind it             grids.h */
+ * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -1811,14 +1785,40 @@ typedef struct lmc__kernels {
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
+/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
+ * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
+ * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
+ * of ~m. */
+enum {
+    LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
+    LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
+    LMC__R2 = 0x2011000, LMC__N3 = 2, LMC__P3 = 0x100, LMC__B3 = 0x101, LMC__R3 = 0x1001110,
+    LMC__N4 = 1, LMC__P4 = 2, LMC__B4 = 0x10000, LMC__R4 = 0x2100100, LMC__N5 = 2,
+    LMC__P5 = 0x200, LMC__B5 = 0x10001, LMC__R5 = 0x1110010, LMC__N6 = 2, LMC__P6 = 0x201,
+    LMC__B6 = 0x10100, LMC__R6 = 0x1111000, LMC__N7 = 3, LMC__P7 = 0x20100, LMC__B7 = 0x10101,
+    LMC__R7 = 0x121110, LMC__N8 = 1, LMC__P8 = 3, LMC__B8 = 0x1000000, LMC__R8 = 0x10020100,
+    LMC__N9 = 2, LMC__P9 = 0x300, LMC__B9 = 0x1000001, LMC__R9 = 0x11010010, LMC__N10 = 2,
+    LMC__P10 = 0x301, LMC__B10 = 0x1000100, LMC__R10 = 0x11011000, LMC__N11 = 3,
+    LMC__P11 = 0x30100, LMC__B11 = 0x1000101, LMC__R11 = 0x12001110, LMC__N12 = 2,
+    LMC__P12 = 0x302, LMC__B12 = 0x1010000, LMC__R12 = 0x11100100, LMC__N13 = 3,
+    LMC__P13 = 0x30200, LMC__B13 = 0x1010001, LMC__R13 = 0x12110010, LMC__N14 = 3,
+    LMC__P14 = 0x30201, LMC__B14 = 0x1010100, LMC__R14 = 0x12111000, LMC__N15 = 4,
+    LMC__P15 = 0x3020100, LMC__B15 = 0x1010101, LMC__R15 = 0x13121110
+};
+#define LMC__OF_LOW(f, h, H) \
+    f(h, H, 0, 15), f(h, H, 1, 14), f(h, H, 2, 13), f(h, H, 3, 12), f(h, H, 4, 11), \
+    f(h, H, 5, 10), f(h, H, 6, 9), f(h, H, 7, 8), f(h, H, 8, 7), f(h, H, 9, 6), \
+    f(h, H, 10, 5), f(h, H, 11, 4), f(h, H, 12, 3), f(h, H, 13, 2), f(h, H, 14, 1), \
+    f(h, H, 15, 0)
+#define LMC__OF_MASKS(f) \
+    {LMC__OF_LOW(f, 0, 15), LMC__OF_LOW(f, 1, 14), LMC__OF_LOW(f, 2, 13), LMC__OF_LOW(f, 3, 12), \
+     LMC__OF_LOW(f, 4, 11), LMC__OF_LOW(f, 5, 10), LMC__OF_LOW(f, 6, 9), LMC__OF_LOW(f, 7, 8), \
+     LMC__OF_LOW(f, 8, 7), LMC__OF_LOW(f, 9, 6), LMC__OF_LOW(f, 10, 5), LMC__OF_LOW(f, 11, 4), \
+     LMC__OF_LOW(f, 12, 3), LMC__OF_LOW(f, 13, 2), LMC__OF_LOW(f, 14, 1), LMC__OF_LOW(f, 15, 0)}
+
 /* Number of one bits of m. */
-static const uint8_t lmc__ones[256] =
-    {0,1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
-    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,
-    6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
-    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
-    7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
-    7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8};
+#define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
+static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
 /* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
  * set in m. */
@@ -1951,184 +1951,26 @@ static const uint64_t lmc__moves[256][4] =
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
  * the rest 0: a shuffle by them sorts eight bytes. */
-static const uint64_t lmc__sort_places[256][2] =
-    {{0x706050403020100,0},{0x7060504030201,0},{0x7060504030200,1},{0x70605040302,0x100},
-    {0x7060504030100,2},{0x70605040301,0x200},{0x70605040300,0x201},{0x706050403,0x20100},
-    {0x7060504020100,3},{0x70605040201,0x300},{0x70605040200,0x301},{0x706050402,0x30100},
-    {0x70605040100,0x302},{0x706050401,0x30200},{0x706050400,0x30201},{0x7060504,0x3020100},
-    {0x7060503020100,4},{0x70605030201,0x400},{0x70605030200,0x401},{0x706050302,0x40100},
-    {0x70605030100,0x402},{0x706050301,0x40200},{0x706050300,0x40201},{0x7060503,0x4020100},
-    {0x70605020100,0x403},{0x706050201,0x40300},{0x706050200,0x40301},{0x7060502,0x4030100},
-    {0x706050100,0x40302},{0x7060501,0x4030200},{0x7060500,0x4030201},{0x70605,0x403020100},
-    {0x7060403020100,5},{0x70604030201,0x500},{0x70604030200,0x501},{0x706040302,0x50100},
-    {0x70604030100,0x502},{0x706040301,0x50200},{0x706040300,0x50201},{0x7060403,0x5020100},
-    {0x70604020100,0x503},{0x706040201,0x50300},{0x706040200,0x50301},{0x7060402,0x5030100},
-    {0x706040100,0x50302},{0x7060401,0x5030200},{0x7060400,0x5030201},{0x70604,0x503020100},
-    {0x70603020100,0x504},{0x706030201,0x50400},{0x706030200,0x50401},{0x7060302,0x5040100},
-    {0x706030100,0x50402},{0x7060301,0x5040200},{0x7060300,0x5040201},{0x70603,0x504020100},
-    {0x706020100,0x50403},{0x7060201,0x5040300},{0x7060200,0x5040301},{0x70602,0x504030100},
-    {0x7060100,0x5040302},{0x70601,0x504030200},{0x70600,0x504030201},{0x706,0x50403020100},
-    {0x7050403020100,6},{0x70504030201,0x600},{0x70504030200,0x601},{0x705040302,0x60100},
-    {0x70504030100,0x602},{0x705040301,0x60200},{0x705040300,0x60201},{0x7050403,0x6020100},
-    {0x70504020100,0x603},{0x705040201,0x60300},{0x705040200,0x60301},{0x7050402,0x6030100},
-    {0x705040100,0x60302},{0x7050401,0x6030200},{0x7050400,0x6030201},{0x70504,0x603020100},
-    {0x70503020100,0x604},{0x705030201,0x60400},{0x705030200,0x60401},{0x7050302,0x6040100},
-    {0x705030100,0x60402},{0x7050301,0x6040200},{0x7050300,0x6040201},{0x70503,0x604020100},
-    {0x705020100,0x60403},{0x7050201,0x6040300},{0x7050200,0x6040301},{0x70502,0x604030100},
-    {0x7050100,0x6040302},{0x70501,0x604030200},{0x70500,0x604030201},{0x705,0x60403020100},
-    {0x70403020100,0x605},{0x704030201,0x60500},{0x704030200,0x60501},{0x7040302,0x6050100},
-    {0x704030100,0x60502},{0x7040301,0x6050200},{0x7040300,0x6050201},{0x70403,0x605020100},
-    {0x704020100,0x60503},{0x7040201,0x6050300},{0x7040200,0x6050301},{0x70402,0x605030100},
-    {0x7040100,0x6050302},{0x70401,0x605030200},{0x70400,0x605030201},{0x704,0x60503020100},
-    {0x703020100,0x60504},{0x7030201,0x6050400},{0x7030200,0x6050401},{0x70302,0x605040100},
-    {0x7030100,0x6050402},{0x70301,0x605040200},{0x70300,0x605040201},{0x703,0x60504020100},
-    {0x7020100,0x6050403},{0x70201,0x605040300},{0x70200,0x605040301},{0x702,0x60504030100},
-    {0x70100,0x605040302},{0x701,0x60504030200},{0x700,0x60504030201},{7,0x6050403020100},
-    {0x6050403020100,7},{0x60504030201,0x700},{0x60504030200,0x701},{0x605040302,0x70100},
-    {0x60504030100,0x702},{0x605040301,0x70200},{0x605040300,0x70201},{0x6050403,0x7020100},
-    {0x60504020100,0x703},{0x605040201,0x70300},{0x605040200,0x70301},{0x6050402,0x7030100},
-    {0x605040100,0x70302},{0x6050401,0x7030200},{0x6050400,0x7030201},{0x60504,0x703020100},
-    {0x60503020100,0x704},{0x605030201,0x70400},{0x605030200,0x70401},{0x6050302,0x7040100},
-    {0x605030100,0x70402},{0x6050301,0x7040200},{0x6050300,0x7040201},{0x60503,0x704020100},
-    {0x605020100,0x70403},{0x6050201,0x7040300},{0x6050200,0x7040301},{0x60502,0x704030100},
-    {0x6050100,0x7040302},{0x60501,0x704030200},{0x60500,0x704030201},{0x605,0x70403020100},
-    {0x60403020100,0x705},{0x604030201,0x70500},{0x604030200,0x70501},{0x6040302,0x7050100},
-    {0x604030100,0x70502},{0x6040301,0x7050200},{0x6040300,0x7050201},{0x60403,0x705020100},
-    {0x604020100,0x70503},{0x6040201,0x7050300},{0x6040200,0x7050301},{0x60402,0x705030100},
-    {0x6040100,0x7050302},{0x60401,0x705030200},{0x60400,0x705030201},{0x604,0x70503020100},
-    {0x603020100,0x70504},{0x6030201,0x7050400},{0x6030200,0x7050401},{0x60302,0x705040100},
-    {0x6030100,0x7050402},{0x60301,0x705040200},{0x60300,0x705040201},{0x603,0x70504020100},
-    {0x6020100,0x7050403},{0x60201,0x705040300},{0x60200,0x705040301},{0x602,0x70504030100},
-    {0x60100,0x705040302},{0x601,0x70504030200},{0x600,0x70504030201},{6,0x7050403020100},
-    {0x50403020100,0x706},{0x504030201,0x70600},{0x504030200,0x70601},{0x5040302,0x7060100},
-    {0x504030100,0x70602},{0x5040301,0x7060200},{0x5040300,0x7060201},{0x50403,0x706020100},
-    {0x504020100,0x70603},{0x5040201,0x7060300},{0x5040200,0x7060301},{0x50402,0x706030100},
-    {0x5040100,0x7060302},{0x50401,0x706030200},{0x50400,0x706030201},{0x504,0x70603020100},
-    {0x503020100,0x70604},{0x5030201,0x7060400},{0x5030200,0x7060401},{0x50302,0x706040100},
-    {0x5030100,0x7060402},{0x50301,0x706040200},{0x50300,0x706040201},{0x503,0x70604020100},
-    {0x5020100,0x7060403},{0x50201,0x706040300},{0x50200,0x706040301},{0x502,0x70604030100},
-    {0x50100,0x706040302},{0x501,0x70604030200},{0x500,0x70604030201},{5,0x7060403020100},
-    {0x403020100,0x70605},{0x4030201,0x7060500},{0x4030200,0x7060501},{0x40302,0x706050100},
-    {0x4030100,0x7060502},{0x40301,0x706050200},{0x40300,0x706050201},{0x403,0x70605020100},
-    {0x4020100,0x7060503},{0x40201,0x706050300},{0x40200,0x706050301},{0x402,0x70605030100},
-    {0x40100,0x706050302},{0x401,0x70605030200},{0x400,0x70605030201},{4,0x7060503020100},
-    {0x3020100,0x7060504},{0x30201,0x706050400},{0x30200,0x706050401},{0x302,0x70605040100},
-    {0x30100,0x706050402},{0x301,0x70605040200},{0x300,0x70605040201},{3,0x7060504020100},{0x20100,
-    0x706050403},{0x201,0x70605040300},{0x200,0x70605040301},{2,0x7060504030100},{0x100,
-    0x70605040302},{1,0x7060504030200},{0,0x7060504030201},{0,0x706050403020100}};
+#define LMC__PLACES(h, l) \
+    (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
+#define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
+static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES);
 #endif
 
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
  * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. */
-static const uint64_t lmc__merge_low[256] =
-    {0x706050403020100,0x605040302010010,0x605040302011000,0x504030201001110,0x605040302100100,
-    0x504030201110010,0x504030201111000,0x403020100121110,0x605040310020100,0x504030211010010,
-    0x504030211011000,0x403020112001110,0x504030211100100,0x403020112110010,0x403020112111000,
-    0x302010013121110,0x605041003020100,0x504031102010010,0x504031102011000,0x403021201001110,
-    0x504031102100100,0x403021201110010,0x403021201111000,0x302011300121110,0x504031110020100,
-    0x403021211010010,0x403021211011000,0x302011312001110,0x403021211100100,0x302011312110010,
-    0x302011312111000,0x201001413121110,0x605100403020100,0x504110302010010,0x504110302011000,
-    0x403120201001110,0x504110302100100,0x403120201110010,0x403120201111000,0x302130100121110,
-    0x504110310020100,0x403120211010010,0x403120211011000,0x302130112001110,0x403120211100100,
-    0x302130112110010,0x302130112111000,0x201140013121110,0x504111003020100,0x403121102010010,
-    0x403121102011000,0x302131201001110,0x403121102100100,0x302131201110010,0x302131201111000,
-    0x201141300121110,0x403121110020100,0x302131211010010,0x302131211011000,0x201141312001110,
-    0x302131211100100,0x201141312110010,0x201141312111000,0x100151413121110,0x610050403020100,
-    0x511040302010010,0x511040302011000,0x412030201001110,0x511040302100100,0x412030201110010,
-    0x412030201111000,0x313020100121110,0x511040310020100,0x412030211010010,0x412030211011000,
-    0x313020112001110,0x412030211100100,0x313020112110010,0x313020112111000,0x214010013121110,
-    0x511041003020100,0x412031102010010,0x412031102011000,0x313021201001110,0x412031102100100,
-    0x313021201110010,0x313021201111000,0x214011300121110,0x412031110020100,0x313021211010010,
-    0x313021211011000,0x214011312001110,0x313021211100100,0x214011312110010,0x214011312111000,
-    0x115001413121110,0x511100403020100,0x412110302010010,0x412110302011000,0x313120201001110,
-    0x412110302100100,0x313120201110010,0x313120201111000,0x214130100121110,0x412110310020100,
-    0x313120211010010,0x313120211011000,0x214130112001110,0x313120211100100,0x214130112110010,
-    0x214130112111000,0x115140013121110,0x412111003020100,0x313121102010010,0x313121102011000,
-    0x214131201001110,0x313121102100100,0x214131201110010,0x214131201111000,0x115141300121110,
-    0x313121110020100,0x214131211010010,0x214131211011000,0x115141312001110,0x214131211100100,
-    0x115141312110010,0x115141312111000,0x16151413121110,0x1006050403020100,0x1105040302010010,
-    0x1105040302011000,0x1204030201001110,0x1105040302100100,0x1204030201110010,0x1204030201111000,
-    0x1303020100121110,0x1105040310020100,0x1204030211010010,0x1204030211011000,0x1303020112001110,
-    0x1204030211100100,0x1303020112110010,0x1303020112111000,0x1402010013121110,0x1105041003020100,
-    0x1204031102010010,0x1204031102011000,0x1303021201001110,0x1204031102100100,0x1303021201110010,
-    0x1303021201111000,0x1402011300121110,0x1204031110020100,0x1303021211010010,0x1303021211011000,
-    0x1402011312001110,0x1303021211100100,0x1402011312110010,0x1402011312111000,0x1501001413121110,
-    0x1105100403020100,0x1204110302010010,0x1204110302011000,0x1303120201001110,0x1204110302100100,
-    0x1303120201110010,0x1303120201111000,0x1402130100121110,0x1204110310020100,0x1303120211010010,
-    0x1303120211011000,0x1402130112001110,0x1303120211100100,0x1402130112110010,0x1402130112111000,
-    0x1501140013121110,0x1204111003020100,0x1303121102010010,0x1303121102011000,0x1402131201001110,
-    0x1303121102100100,0x1402131201110010,0x1402131201111000,0x1501141300121110,0x1303121110020100,
-    0x1402131211010010,0x1402131211011000,0x1501141312001110,0x1402131211100100,0x1501141312110010,
-    0x1501141312111000,0x1600151413121110,0x1110050403020100,0x1211040302010010,0x1211040302011000,
-    0x1312030201001110,0x1211040302100100,0x1312030201110010,0x1312030201111000,0x1413020100121110,
-    0x1211040310020100,0x1312030211010010,0x1312030211011000,0x1413020112001110,0x1312030211100100,
-    0x1413020112110010,0x1413020112111000,0x1514010013121110,0x1211041003020100,0x1312031102010010,
-    0x1312031102011000,0x1413021201001110,0x1312031102100100,0x1413021201110010,0x1413021201111000,
-    0x1514011300121110,0x1312031110020100,0x1413021211010010,0x1413021211011000,0x1514011312001110,
-    0x1413021211100100,0x1514011312110010,0x1514011312111000,0x1615001413121110,0x1211100403020100,
-    0x1312110302010010,0x1312110302011000,0x1413120201001110,0x1312110302100100,0x1413120201110010,
-    0x1413120201111000,0x1514130100121110,0x1312110310020100,0x1413120211010010,0x1413120211011000,
-    0x1514130112001110,0x1413120211100100,0x1514130112110010,0x1514130112111000,0x1615140013121110,
-    0x1312111003020100,0x1413121102010010,0x1413121102011000,0x1514131201001110,0x1413121102100100,
-    0x1514131201110010,0x1514131201111000,0x1615141300121110,0x1413121110020100,0x1514131211010010,
-    0x1514131211011000,0x1615141312001110,0x1514131211100100,0x1615141312110010,0x1615141312111000,
-    0x1716151413121110};
-static const uint64_t lmc__merge_high[256] =
-    {0xF0E0D0C0B0A0908,0xE0D0C0B0A0908F0,0xE0D0C0B0A09F008,0xD0C0B0A0908EFF0,0xE0D0C0B0AF00908,
-    0xD0C0B0A09EF08F0,0xD0C0B0A09EFF008,0xC0B0A0908EEEFF0,0xE0D0C0BF00A0908,0xD0C0B0AEF0908F0,
-    0xD0C0B0AEF09F008,0xC0B0A09EE08EFF0,0xD0C0B0AEFF00908,0xC0B0A09EEEF08F0,0xC0B0A09EEEFF008,
-    0xB0A0908EDEEEFF0,0xE0D0CF00B0A0908,0xD0C0BEF0A0908F0,0xD0C0BEF0A09F008,0xC0B0AEE0908EFF0,
-    0xD0C0BEF0AF00908,0xC0B0AEE09EF08F0,0xC0B0AEE09EFF008,0xB0A09ED08EEEFF0,0xD0C0BEFF00A0908,
-    0xC0B0AEEEF0908F0,0xC0B0AEEEF09F008,0xB0A09EDEE08EFF0,0xC0B0AEEEFF00908,0xB0A09EDEEEF08F0,
-    0xB0A09EDEEEFF008,0xA0908ECEDEEEFF0,0xE0DF00C0B0A0908,0xD0CEF0B0A0908F0,0xD0CEF0B0A09F008,
-    0xC0BEE0A0908EFF0,0xD0CEF0B0AF00908,0xC0BEE0A09EF08F0,0xC0BEE0A09EFF008,0xB0AED0908EEEFF0,
-    0xD0CEF0BF00A0908,0xC0BEE0AEF0908F0,0xC0BEE0AEF09F008,0xB0AED09EE08EFF0,0xC0BEE0AEFF00908,
-    0xB0AED09EEEF08F0,0xB0AED09EEEFF008,0xA09EC08EDEEEFF0,0xD0CEFF00B0A0908,0xC0BEEEF0A0908F0,
-    0xC0BEEEF0A09F008,0xB0AEDEE0908EFF0,0xC0BEEEF0AF00908,0xB0AEDEE09EF08F0,0xB0AEDEE09EFF008,
-    0xA09ECED08EEEFF0,0xC0BEEEFF00A0908,0xB0AEDEEEF0908F0,0xB0AEDEEEF09F008,0xA09ECEDEE08EFF0,
-    0xB0AEDEEEFF00908,0xA09ECEDEEEF08F0,0xA09ECEDEEEFF008,0x908EBECEDEEEFF0,0xEF00D0C0B0A0908,
-    0xDEF0C0B0A0908F0,0xDEF0C0B0A09F008,0xCEE0B0A0908EFF0,0xDEF0C0B0AF00908,0xCEE0B0A09EF08F0,
-    0xCEE0B0A09EFF008,0xBED0A0908EEEFF0,0xDEF0C0BF00A0908,0xCEE0B0AEF0908F0,0xCEE0B0AEF09F008,
-    0xBED0A09EE08EFF0,0xCEE0B0AEFF00908,0xBED0A09EEEF08F0,0xBED0A09EEEFF008,0xAEC0908EDEEEFF0,
-    0xDEF0CF00B0A0908,0xCEE0BEF0A0908F0,0xCEE0BEF0A09F008,0xBED0AEE0908EFF0,0xCEE0BEF0AF00908,
-    0xBED0AEE09EF08F0,0xBED0AEE09EFF008,0xAEC09ED08EEEFF0,0xCEE0BEFF00A0908,0xBED0AEEEF0908F0,
-    0xBED0AEEEF09F008,0xAEC09EDEE08EFF0,0xBED0AEEEFF00908,0xAEC09EDEEEF08F0,0xAEC09EDEEEFF008,
-    0x9EB08ECEDEEEFF0,0xDEFF00C0B0A0908,0xCEEEF0B0A0908F0,0xCEEEF0B0A09F008,0xBEDEE0A0908EFF0,
-    0xCEEEF0B0AF00908,0xBEDEE0A09EF08F0,0xBEDEE0A09EFF008,0xAECED0908EEEFF0,0xCEEEF0BF00A0908,
-    0xBEDEE0AEF0908F0,0xBEDEE0AEF09F008,0xAECED09EE08EFF0,0xBEDEE0AEFF00908,0xAECED09EEEF08F0,
-    0xAECED09EEEFF008,0x9EBEC08EDEEEFF0,0xCEEEFF00B0A0908,0xBEDEEEF0A0908F0,0xBEDEEEF0A09F008,
-    0xAECEDEE0908EFF0,0xBEDEEEF0AF00908,0xAECEDEE09EF08F0,0xAECEDEE09EFF008,0x9EBECED08EEEFF0,
-    0xBEDEEEFF00A0908,0xAECEDEEEF0908F0,0xAECEDEEEF09F008,0x9EBECEDEE08EFF0,0xAECEDEEEFF00908,
-    0x9EBECEDEEEF08F0,0x9EBECEDEEEFF008,0x8EAEBECEDEEEFF0,0xF00E0D0C0B0A0908,0xEF0D0C0B0A0908F0,
-    0xEF0D0C0B0A09F008,0xEE0C0B0A0908EFF0,0xEF0D0C0B0AF00908,0xEE0C0B0A09EF08F0,0xEE0C0B0A09EFF008,
-    0xED0B0A0908EEEFF0,0xEF0D0C0BF00A0908,0xEE0C0B0AEF0908F0,0xEE0C0B0AEF09F008,0xED0B0A09EE08EFF0,
-    0xEE0C0B0AEFF00908,0xED0B0A09EEEF08F0,0xED0B0A09EEEFF008,0xEC0A0908EDEEEFF0,0xEF0D0CF00B0A0908,
-    0xEE0C0BEF0A0908F0,0xEE0C0BEF0A09F008,0xED0B0AEE0908EFF0,0xEE0C0BEF0AF00908,0xED0B0AEE09EF08F0,
-    0xED0B0AEE09EFF008,0xEC0A09ED08EEEFF0,0xEE0C0BEFF00A0908,0xED0B0AEEEF0908F0,0xED0B0AEEEF09F008,
-    0xEC0A09EDEE08EFF0,0xED0B0AEEEFF00908,0xEC0A09EDEEEF08F0,0xEC0A09EDEEEFF008,0xEB0908ECEDEEEFF0,
-    0xEF0DF00C0B0A0908,0xEE0CEF0B0A0908F0,0xEE0CEF0B0A09F008,0xED0BEE0A0908EFF0,0xEE0CEF0B0AF00908,
-    0xED0BEE0A09EF08F0,0xED0BEE0A09EFF008,0xEC0AED0908EEEFF0,0xEE0CEF0BF00A0908,0xED0BEE0AEF0908F0,
-    0xED0BEE0AEF09F008,0xEC0AED09EE08EFF0,0xED0BEE0AEFF00908,0xEC0AED09EEEF08F0,0xEC0AED09EEEFF008,
-    0xEB09EC08EDEEEFF0,0xEE0CEFF00B0A0908,0xED0BEEEF0A0908F0,0xED0BEEEF0A09F008,0xEC0AEDEE0908EFF0,
-    0xED0BEEEF0AF00908,0xEC0AEDEE09EF08F0,0xEC0AEDEE09EFF008,0xEB09ECED08EEEFF0,0xED0BEEEFF00A0908,
-    0xEC0AEDEEEF0908F0,0xEC0AEDEEEF09F008,0xEB09ECEDEE08EFF0,0xEC0AEDEEEFF00908,0xEB09ECEDEEEF08F0,
-    0xEB09ECEDEEEFF008,0xEA08EBECEDEEEFF0,0xEFF00D0C0B0A0908,0xEEEF0C0B0A0908F0,0xEEEF0C0B0A09F008,
-    0xEDEE0B0A0908EFF0,0xEEEF0C0B0AF00908,0xEDEE0B0A09EF08F0,0xEDEE0B0A09EFF008,0xECED0A0908EEEFF0,
-    0xEEEF0C0BF00A0908,0xEDEE0B0AEF0908F0,0xEDEE0B0AEF09F008,0xECED0A09EE08EFF0,0xEDEE0B0AEFF00908,
-    0xECED0A09EEEF08F0,0xECED0A09EEEFF008,0xEBEC0908EDEEEFF0,0xEEEF0CF00B0A0908,0xEDEE0BEF0A0908F0,
-    0xEDEE0BEF0A09F008,0xECED0AEE0908EFF0,0xEDEE0BEF0AF00908,0xECED0AEE09EF08F0,0xECED0AEE09EFF008,
-    0xEBEC09ED08EEEFF0,0xEDEE0BEFF00A0908,0xECED0AEEEF0908F0,0xECED0AEEEF09F008,0xEBEC09EDEE08EFF0,
-    0xECED0AEEEFF00908,0xEBEC09EDEEEF08F0,0xEBEC09EDEEEFF008,0xEAEB08ECEDEEEFF0,0xEEEFF00C0B0A0908,
-    0xEDEEEF0B0A0908F0,0xEDEEEF0B0A09F008,0xECEDEE0A0908EFF0,0xEDEEEF0B0AF00908,0xECEDEE0A09EF08F0,
-    0xECEDEE0A09EFF008,0xEBECED0908EEEFF0,0xEDEEEF0BF00A0908,0xECEDEE0AEF0908F0,0xECEDEE0AEF09F008,
-    0xEBECED09EE08EFF0,0xECEDEE0AEFF00908,0xEBECED09EEEF08F0,0xEBECED09EEEFF008,0xEAEBEC08EDEEEFF0,
-    0xEDEEEFF00B0A0908,0xECEDEEEF0A0908F0,0xECEDEEEF0A09F008,0xEBECEDEE0908EFF0,0xECEDEEEF0AF00908,
-    0xEBECEDEE09EF08F0,0xEBECEDEE09EFF008,0xEAEBECED08EEEFF0,0xECEDEEEFF00A0908,0xEBECEDEEEF0908F0,
-    0xEBECEDEEEF09F008,0xEAEBECEDEE08EFF0,0xEBECEDEEEFF00908,0xEAEBECEDEEEF08F0,0xEAEBECEDEEEFF008,
-    0xE9EAEBECEDEEEFF0};
+ * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
+ * low for ones. */
+#define LMC__MERGE_LOW(h, H, l, L) \
+    (LMC__R##l | \
+     (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
+#define LMC__MERGE_HIGH(h, H, l, L) \
+    ((LMC__MERGE_LOW(h, H, l, L) ^ (LMC__B##l | (uint64_t)LMC__B##h << 32) * 255) + \
+     (LMC__B##l | (uint64_t)LMC__B##h << 32) + 8 * (LMC__B##L | (uint64_t)LMC__B##H << 32))
+static const uint64_t lmc__merge_low[256] = LMC__OF_MASKS(LMC__MERGE_LOW);
+static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);
 #endif
 
 #if LMC__X86
@@ -2399,8 +2241,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
- * the shifted masks. */
+ * last to the first, by masks that are shifted down. */
 LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];
@@ -2520,44 +2361,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1   ? vdupq_n_u8(0x80)
-           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
-                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
  * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
  *
@@ -2631,9 +2434,7 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
  * them is said.
  *
- * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
- * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
- * other machines; what follows is for x86 alone. */
+ * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2805,8 +2606,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 
 #ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
- * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
+ * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
@@ -2868,42 +2668,6 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
- * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
-}
-
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
 LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
@@ -2924,11 +2688,7 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
- *
- * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
- * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
- * and masked loads and stores, which touch no byte whose bit is 0. */
+ * where these are inlined. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -2986,41 +2746,6 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
-
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
- * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
-}
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -3064,7 +2789,51 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
+#if LMC__NEON || LMC__X86
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+#define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
+    typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
+    typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint32_t lmc__u32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint64_t lmc__u64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef int8_t lmc__i8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                    \
+    typedef int16_t lmc__i16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int32_t lmc__i32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int64_t lmc__i64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    INLINE VECTOR lmc__sign_bits_##isa(unsigned width)                                             \
+    {                                                                                              \
+        const lmc__u64s_##isa zero = {0};                                                          \
+        return (VECTOR)(zero + (width == 1   ? 0x8080808080808080u                                 \
+                                : width == 2 ? 0x8000800080008000u                                 \
+                                : width == 4 ? 0x8000000080000000u                                 \
+                                             : 0x8000000000000000u));                              \
+    }                                                                                              \
+    INLINE VECTOR lmc__negative_##isa(VECTOR v, unsigned width)                                    \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__i8s_##isa)v < 0)                                      \
+               : width == 2 ? (VECTOR)((lmc__i16s_##isa)v >> 15)                                   \
+               : width == 4 ? (VECTOR)((lmc__i32s_##isa)v >> 31)                                   \
+                            : (VECTOR)((lmc__i64s_##isa)v < 0);                                    \
+    }                                                                                              \
+    INLINE VECTOR lmc__plus_##isa(VECTOR a, VECTOR b, unsigned width)                              \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a + (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
+    }                                                                                              \
+    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
+    }
+#endif
+
 #if LMC__NEON
+LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
 #define LMC__VECTOR uint8x16_t
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__INLINE_ISA LMC__INLINE
@@ -3107,6 +2876,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #endif
 
 #if LMC__X86
+LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
@@ -3138,6 +2908,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #undef LMC__INLINE_ISA
 /* -- */
 
+LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
@@ -3494,7 +3265,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * mantissas hardly do.
  *
  * On their own they are called for samples and for what the loops of split_root and join_root leave
- * over; those use the same steps in registers (split_join_vec.inl).
+ * over.
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
@@ -3563,12 +3334,9 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest,
- * fewer than eight, goes through buffers of a whole group, so that nothing beyond src or a row is
- * touched. Width 2 has a loop of its own, since bf16 and fp16 are most of what there is:
- * sixteen elements in arrays of constant length, which become vectors of SSE2, Altivec and the like
- * without an intrinsic. The words' transposes are for the other widths, and for what that
- * leaves. */
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest
+ * goes through buffers of a whole group. Width 2 has loops of constant length that compilers turn
+ * into vectors. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, enum lmc__order order)
 {
@@ -3627,9 +3395,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
- * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
- * leaves over AVX2's will do (tiers.h). */
+ * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
@@ -4071,9 +3837,8 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
  *     bytes of w     0  1  2  3  4  5  6  7
  *     table          0  1  2  3  4  5  6  7     its counter [byte]
  *
- * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
- * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
+ * Counters have 16 bits: the tables take 4 KiB of the first cache. Of a delta's upper planes most
+ * are constant. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
@@ -4111,12 +3876,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
- *
- *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
- *     then nibbles            at most 4, which fits in 4 bits
- *     then bytes              at most 8: here it suffices to mask once, behind the addition
- *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -4186,13 +3946,9 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
 
 /* == kernels/map.h ============================================================================= */
 
-/*
- * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
+/* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
- * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
- * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
- * time.
- */
+ * partition these; the inverse is for an escape's bytes. */
 
 #ifndef LMC_NO_ENCODER
 /* Four look-ups before four stores: a store of bytes may change src or the table for all that the
@@ -4338,9 +4094,8 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * The encoder calls it for each inner node of a tree (lmc__put_node), and split_root for the root,
- * strip by strip. What it compares are ranks, the places of the symbols' leaves in the tree: then
- * each node's leaves are consecutive, and one comparison with the first of the right child tells.
+ * What is compared are ranks, the places of the symbols' leaves in the tree: so each node's leaves
+ * are consecutive.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
  * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
@@ -4355,10 +4110,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * left may be src, for it never overtakes it: when the elements [i, i + V) are in a register, at
  * most i have gone to the left, so what is stored then ends before i + V, where the next load
  * begins. right may not.
- *
- * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
- * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
- * cost as much in instructions: bench/tried.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -4477,9 +4228,8 @@ LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t
  *     to right at     0         r1        r2        r3         from n_right on
  *     to left at      0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * r1, r2, r3 are three independent popcounts of a longer and longer part of m, so that the eight
- * addresses do not form a chain. The only one from step to step is n_right. split_root uses this
- * step too. */
+ * r1, r2, r3 are popcounts of a longer and longer part of m, so that the eight addresses do not
+ * form a chain. split_root uses this step too. */
 LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
                                                  size_t n_right, __m256i v, uint32_t m)
 {
@@ -4493,10 +4243,8 @@ LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, 
     return n_right + (size_t)_mm_popcnt_u64(m);
 }
 
-/* want_left and want_right are constant: assigning NULL lets the compiler drop the stores of a side
- * that is not wanted from the step. The number on the left is i - n_right. The last step loads 32
- * bytes and stores as if all counted; only m is cut to the n - i that do, which also keeps what is
- * behind them from the right. Mask bytes go through `word`: mask + i / 8 may have fewer than 4. */
+/* want_left and want_right are constant. The last step loads 32 bytes and stores as if all counted;
+ * only m is cut to the n - i that do. */
 LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                  const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
@@ -4541,11 +4289,7 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...
  *     compress(v, m, v)       b c f h . . . . ...     to right
- *     compress(v, ~m, v)      a d e g . . . . ...     to left
- *
- * A store may begin where the list ends and is of 64 bytes: all of the slack. The last step is a
- * copy of the loop's body, so that this needs no `valid`. In it the elements of slack are neither
- * in m nor in valid & ~m; they would do no harm on the left, behind its end. */
+ *     compress(v, ~m, v)      a d e g . . . . ...     to left */
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
                                                      int want_left, int want_right)
@@ -4603,17 +4347,12 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read: as many bytes of right as it has ones, of
- * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
- * made the lists, so both are that long. A step loads a whole group of each list, wherever it
- * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
- * no meaning, lie in dst's slack.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
+ * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
+ * slack. dst gets whole groups too, so it must not overlap the sides.
  *
- * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
- * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
- * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
+ * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
+ * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -4669,10 +4408,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
- *
- * c is 8 at most, so 8 - c is not negative and the one instruction, vabd, is right for both kinds.
- * before: ones in the 16 j elements before; the zeros there are 16 j - before. */
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -4747,9 +4483,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *
  * What stands at the dots does not matter: the blend takes the other side there. The second half's
  * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b.
- *
- * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
+ * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int left_list, int right_list)
@@ -4912,21 +4646,11 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * One flat node of depth D takes the place of 2^D - 1 inner nodes: no partition, no merge, no bytes
- * that are moved D times. src[i] is a rank, and a node's leaves are consecutive ones, so that rank
- * - first is the number; any number of D bits is a leaf, so a decoder has nothing to check but the
- * unused bits.
- *
- * Exactly means more here than elsewhere: planes stand one behind the other without a gap, at any
- * byte, and a step goes through all of them. A store of a few bytes too many at the end of plane d
- * would spoil the start of plane d + 1, which the first step has written. So the last step's masks
- * go through a word from which ceil((n - i) / 8) bytes are copied. src and dst are lists, so their
- * last vectors need no care; what src's slack holds is masked out, and what dst's gets is of no
- * meaning. bits and the list must not overlap.
+ * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
+ * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
+ * the list must not overlap.
  */
 
-/* v = 2 v + bit for eight bytes at once: they stay below 64, so no bit leaves its byte. Each is a
- * number of `depth` bits, also behind n, so symbols is not read beyond its entries. */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -4981,11 +4705,7 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on
- *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
- * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
- * one, load_mask reads exactly: the last plane ends where input may end. */
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
 LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
 {
     __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
@@ -5052,10 +4772,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight: bits that are added are distinct,
- * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
- * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
- * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
+/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
+ * 2^depth are not read, by a masked load. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -5226,10 +4945,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other: checksum, split, map,
- * partition, say. But a block does not fit into the first cache, and every pass over it would read
- * from the second what the pass before wrote there. So they take a strip of the block through all
- * stages, then the next one:
+ * Each of them does what several kernels could do one after the other. But a block does not fit
+ * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -5240,7 +4957,8 @@ LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, s
  * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip. */
+ * the kernels of the tier do the rest of the block, strip by strip.
+ */
 
 /* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
  * stays in a first cache of 32 KiB. */
@@ -5414,19 +5132,14 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root.
  *
- * Why the root with it: a tree's root is the one node that all n bytes of a plane go through, and
- * here they are in a register already. Three passes less over the plane (its store, a map, a
- * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
- * with each level (lmc__put_node).
+ * The root is the one node that all bytes of a plane go through, and here they are in a register
+ * already: three passes less over the plane.
  *
  * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
- * bytes. Planes other than the root's are written exactly, for raw ones lie in the
- * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
- * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
- * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
- * mask begins with a byte.
- *
- * Cycles for 64 elements of bf16: about 12 to 14 with AVX-512 (Zen 4), without the CRC. */
+ * bytes. Planes other than the root's and root->mask are written exactly; left and right are lists.
+ * Nothing may overlap but left and the row. Where a loop ends, the number of elements is a multiple
+ * of 8.
+ */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
@@ -5437,9 +5150,7 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * the start of the next strip's place in the row, which the split fills later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
- *            0                    i - n_right        i                     i + m
- *
- * Other planes' places behind the strip are not touched: split writes exactly. */
+ *            0                    i - n_right        i                     i + m */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   enum lmc__order order, uint64_t *sum, lmc__progress done)
@@ -5533,10 +5244,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *                         |================|                                       split
  *
  * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
- * lanes are joined to one register, which goes on as lane 0 of the next strip.
- *
- * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
- * for samples have broken the order by which the hardware foresees them. */
+ * lanes are joined to one register, which goes on as lane 0 of the next strip. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
@@ -5706,9 +5414,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         left = root->left;
         right = root->right;
     }
-    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
-     * count; the next step writes over the others, or they lie in the list's slack. left may be the
-     * row itself, which is not written here. */
+    /* left, right: where the next ranks go. left may be the row itself, which is not written
+     * here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
@@ -5802,15 +5509,13 @@ LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const 
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
- * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
- * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
- * fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
+ * once for each block, when all that could be wrong with its payload has been found.
  *
- * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
- * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
- * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
- * to be done with it, the CRC above all, must be done before. */
+ * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
+ * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
+ * before.
+ */
 
 /* What is left of a side when `used` bytes of its list are. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -5910,10 +5615,7 @@ typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 :
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
  * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
- * the other, so without a gap each load would meet the store before it; and with one of 64 the one
- * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
- * 32 vectors earlier, or 96 when the buffers have changed places. */
+ * reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -6052,9 +5754,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
- *
- * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the order. */
+ */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -6174,17 +5874,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
- * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
- * comparisons a step, so that few classes are fast.
- *
  * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
  * elements how many of them are in class c or before, a row of bytes for each class but the last.
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
- * set_highest_* are for group and ungroup too.
+ * base is read exactly.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -6219,6 +5914,12 @@ LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
+/* That of element i: it is within the last two bytes. */
+LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
+{
+    return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
+}
+
 /* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
  * ascend: one pass over both. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
@@ -6230,23 +5931,15 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                         size_t n, unsigned width, const lmc__grouping *grouping)
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
 {
     uint8_t classes[256];
     size_t i;
     lmc__set_class_table(classes, grouping);
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
-}
-
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
-static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                unsigned width, const lmc__grouping *grouping)
-{
-#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
 }
 
 static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -6295,9 +5988,8 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
- * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
+ * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -6368,11 +6060,64 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
- * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
- * of eight groups these are bytes side by side, and then the four are added. To count by the ones
- * of masks would take half as long again.
+LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
+{
+    __m256i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
+    return lmc__keys_avx2(b, width);
+}
+
+/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
+                                          unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
+{
+    const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
+    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
+    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
+}
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
+{
+    __m256i low, high;
+#define LMC__CALL(w)                                                                               \
+    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return lmc__in_range_avx2(low, high, first, more);
+}
+
+/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
+ * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+ * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -6380,24 +6125,20 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
  *
  * tally: where the step's bytes of class 0 go, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
-                                           size_t row, const uint8_t *base, unsigned width,
+                                           size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
 {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
-    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
-    unsigned v, p, c;
-    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
-        keys[v] = lmc__keys_avx2(b, width);
-    }
+    unsigned v, c;
     for (c = 0; c + 1 < n_classes; c++) {
+        const __m256i t = threshold[c];
         __m256i all = zero;
         __m128i groups;
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
-            const __m256i sum = _mm256_add_epi8(
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            const __m256i sum =
+                _mm256_add_epi8(_mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v]), one),
+                                _mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v + 1]), one));
             all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
@@ -6408,37 +6149,43 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     }
 }
 
-/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
- * than the hardware looks ahead, so the next one is fetched. */
-LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                   const uint8_t *base, size_t n, unsigned width,
-                                                   const lmc__grouping *grouping, uint8_t *tally)
+LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSES],
+                                               const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+}
+
+/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
+ * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+{
+    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    size_t i;
+    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
+        LMC__PREFETCH((const uint8_t *)(ahead + i));
+}
+
+/* What is left over, less than a step, is counted one by one. */
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally)
 {
     const size_t row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m256i threshold[LMC__MAX_CLASSES];
-    unsigned c, j;
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    unsigned c;
+    lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const bytes = base + i * width;
-        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
-        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
-                             n_classes);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-}
-
-LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping, uint8_t *tally){
-#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
@@ -6455,6 +6202,35 @@ LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     if (width >= 4)
         LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
     return lmc__even_avx512(v[0], v[1]);
+}
+
+/* As on AVX2. */
+LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
+{
+    __m512i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
+    return lmc__keys_avx512(b, width);
+}
+LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
+                                              unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
+        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
+                                                  uint8_t first, uint8_t more)
+{
+    __m512i keys;
+#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
+                                  lmc__splat_avx512(more));
 }
 
 /* As on NEON. */
@@ -6477,8 +6253,7 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
- * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
  * faster by it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
@@ -6520,29 +6295,24 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 }
 
 #ifndef LMC_NO_ENCODER
-/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
- * class c, and before[g][c] is how many of the class there are before the group. They are found in
- * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
- * and what is made with them would take a hundred cycles, too many for steps to overlap. */
-#define LMC__FOUND_GROUPS 8u
+/* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
+ * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
+ * ahead of their use, so that steps overlap. */
 typedef struct lmc__found {
-    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+    uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
 
 /* n_of: elements of each class so far; those of the groups are added. */
-LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
-                                      unsigned set, const uint8_t *base, size_t n_groups,
-                                      unsigned width)
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const lmc__finder *finder,
+                                      unsigned set, const uint8_t *base, unsigned width)
 {
+    const __m512i *const table = finder->table[set];
     const __m512i own[4] = {table[0], table[1], table[2], table[3]};
     __m512i sum = n_of[set];
-    size_t g;
-    unsigned p;
-    for (g = 0; g < n_groups; g++) {
-        __m512i b[8], m;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx512(base + 64 * (g * width + p));
-        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+    unsigned g;
+    for (g = 0; g < LMC__TALLY_GROUPS; g++) {
+        const __m512i keys = lmc__load_keys_avx512(base + 64 * g * width, width),
+                      m = lmc__class_masks_avx512(keys, own);
         _mm512_storeu_si512(&found->mask[g][8 * set], m);
         _mm512_storeu_si512(&found->before[g][8 * set], sum);
         sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
@@ -6551,10 +6321,13 @@ LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __
 }
 LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
                                           const lmc__finder *finder, const uint8_t *base,
-                                          size_t n_groups, unsigned width)
+                                          unsigned width)
 {
-    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
-    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+    unsigned set;
+#define LMC__CALL(w)                                                                               \
+    for (set = 0; set < finder->n_sets; set++) lmc__find_set(found, n_of, finder, set, base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
 }
 
 /* n_of, at the end of a loop. */
@@ -6571,44 +6344,32 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */
-LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping,
-                                                       uint8_t *tally)
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
     size_t i;
-    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
+    __m512i keys[LMC__TALLY_GROUPS], up_to[LMC__MAX_CLASSES / 8];
     uint64_t in_classes[LMC__MAX_CLASSES];
     lmc__finder finder;
-    unsigned v, p, c, set;
+    unsigned v, c, set;
     lmc__set_finder(&finder, grouping, 1);
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
-        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
-        {
-            const size_t at = i + 64 * v;
-            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                lmc__fetch_ahead_avx512(base, at, n, width, p);
-                b[p] = lmc__load_avx512(base + at * width + 64 * p);
-            }
-            keys[v] = lmc__keys_avx512(b, width);
-        }
-        groups[0] = groups[1] = _mm512_setzero_si512();
-        for (set = 0; set < finder.n_sets; set++)
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
-                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
-                                                   keys[v], finder.table[set])),
-                                               8 * v));
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
-            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            __m512i groups = _mm512_setzero_si512();
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups = _mm512_or_si512(
+                groups, _mm512_slli_epi64(_mm512_popcnt_epi64(
+                                              lmc__class_masks_avx512(keys[v], finder.table[set])),
+                                          8 * v));
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups);
             up_to[set] =
-                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups, _mm512_setzero_si512()));
         }
         if (tally)
             for (c = 0; c + 1 < n_classes; c++)
@@ -6619,15 +6380,6 @@ LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
-}
-
-LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                  const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping, uint8_t *tally)
-{
-#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 #endif
 
@@ -6643,33 +6395,27 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
- * The vector tiers find an element's class without a table look-up: the classes are intervals of
- * keys, one behind the other, so a class is the elements whose key is not above its highest one and
- * above that of the class before. For each class in turn, its elements of a step are packed, by the
- * same shuffle in all planes, and stored at the end of its lists. One plane of a step of eight
- * elements, of two classes:
+ * For each class in turn, the vector tiers pack its elements of a step, by the same shuffle in all
+ * planes, and store them at the end of its lists. One plane of a step of eight elements, of two
+ * classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
- * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
- * meaning. The next store to this list begins there and writes over it; the last one's lies in the
- * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
+ * over by the next one, or lies in the list's slack. A class without an element in a step is stored
+ * to as well: no branch depends on the data. So every class has lists with slack, even if they are
+ * empty, and no two lists share slack.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
- * of the lists come from count_classes with the same grouping. The encoder calls this for each
- * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
+ * grouping.
+ */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
- * the loop over p and the residual's masks are. order is a constant for each of the two calls of
- * lmc__residual, which compute only what they return then. */
+/* m elements from done->n on, which are at src; done is moved on. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -6741,9 +6487,6 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
  *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
  *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
  *
- * Eight addresses are known at once, so no store waits for the one before. Each is of 8 bytes.
- *
- * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
  * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
  * those of odd j are brought there by vext, once for all classes. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
@@ -6788,9 +6531,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
             /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
-            if (width >= 2) lmc__split_step_neon(v, width, 1);
-            if (width >= 4) lmc__split_step_neon(v, width, 2);
-            if (width >= 8) lmc__split_step_neon(v, width, 4);
+            lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
@@ -6834,12 +6575,9 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
-    case 2: lmc__group_loop_neon(k, classes, src, &block, 2, &done); break;
-    case 4: lmc__group_loop_neon(k, classes, src, &block, 4, &done); break;
-    default: lmc__group_loop_neon(k, classes, src, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -6860,9 +6598,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
  *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
  *   union            1  4  6  8 11  8  8  8    8  8 ...
  *
- * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
- * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
- * lmc__behind and ends in its 24 bytes. */
+ * Moving up by k is a shuffle itself: the 16 bytes of lmc__behind from 8 - k on; k is at most 8. */
 LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -6883,10 +6619,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
- * which begins where the first one's elements end, puts that right.
- *
- * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
- * otherwise load each row's address again after each store. */
+ * which begins where the first one's elements end, puts that right. */
 LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -6924,9 +6657,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys = lmc__keys_avx2(b, width);
-            if (width >= 2) lmc__split_step_avx2(v, width, 1);
-            if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            lmc__split_vectors_avx2(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
@@ -6980,12 +6711,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx2(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx2(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx2(classes, src, &block, &done); break;
-    default: lmc__group_8_avx2(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
@@ -6996,10 +6724,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
- *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector
- *
- * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
- * All places are below 64, and a store of 32 bytes suffices for as many elements. */
+ *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
 LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -7037,9 +6762,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         keys = lmc__keys_avx512(b, width);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
@@ -7087,12 +6810,9 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx512(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx512(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx512(classes, src, &block, &done); break;
-    default: lmc__group_8_avx512(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -7116,16 +6836,15 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
  *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
  *
  * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
- * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
- * follows from base alone, and the decoder has made the lists as long as count_classes says of the
- * same base; so no list is overrun, whatever the block holds.
+ * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
+ * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all. */
+ * frequent one (what has not changed), needs nothing at all.
+ */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list: nothing depends on it then. The loops below
- * leave such counts behind (NEON), or not; a class without lists reads none of them. */
+ * classes' elements here, also of those without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -7156,19 +6875,16 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. done->next says how far each class's lists were used up by the loop before, so the two
- * need not agree on anything else. The CRC goes over what has just been written. */
+ * end with. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
-    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
-    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
-    default: lmc__ungroup_body(dst, sides, block, 8, done);
-    }
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -7185,9 +6901,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
+ * vector replaces the zeros behind the loop over classes.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
@@ -7277,9 +6992,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
-        if (width >= 8) lmc__join_step_neon(v, width, 4);
-        if (width >= 4) lmc__join_step_neon(v, width, 2);
-        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        lmc__join_vectors_neon(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -7304,12 +7017,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
-    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
-    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
-    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     done.crc = k->crc32c(0, dst, done.n * width);
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
@@ -7388,9 +7098,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -7434,12 +7142,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
-    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
-    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
-    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
@@ -7504,9 +7209,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -7557,12 +7260,9 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
-    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
-    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
-    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif
@@ -7584,9 +7284,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
  * spread each class's residuals over all of its elements, zeros and all.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
- * element's number reaches. So how far at and residual are read follows from at alone: whatever the
- * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
+ * at and residual are read follows from at alone; a number beyond the class's elements changes
  * nothing.
  */
 
@@ -7673,69 +7372,22 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * So keys are looked at where there are changes. No branch depends on where these lie but the ends
- * of loops, once for each class and chunk.
- *
  * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made. */
+ * wanted again: elements are written when all of a chunk's are made.
+ */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
- * bytes each and a pad. */
+/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
+ * of these are written whole. */
 typedef struct lmc__pending {
     size_t n;
-    uint16_t *place;
-    uint8_t *element, *residual;
+    uint16_t place[LMC__PATCH_CHUNK];
+    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
-
-/* Element number `place` of the chunk. */
-LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
-                                  const uint8_t *residual, size_t j, unsigned width)
-{
-    const size_t n = pending->n++;
-    pending->place[n] = (uint16_t)place;
-    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
-    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
-}
-
-/* Restores them, and writes them to the chunk. */
-#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
-    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
-                                         unsigned width, enum lmc__order order)                    \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i < pending->n * width; i += size)                                             \
-            lmc__store_##isa(pending->element + i,                                                 \
-                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
-                                                lmc__load_##isa(pending->element + i), width,      \
-                                                order));                                           \
-        for (i = 0; i < pending->n; i++)                                                           \
-            lmc__store_element(chunk, pending->place[i],                                           \
-                               lmc__load_element(pending->element, i, width), width);              \
-    }
-LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
-#undef LMC__DEFINE_WRITE_PENDING
-
-/* The keys of each class: from first[c] on, so many more. */
-typedef struct lmc__key_ranges {
-    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
-} lmc__key_ranges;
-
-LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c < grouping->n_classes; c++) {
-        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] =
-            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
-                      ranges->first[c]);
-    }
-}
 
 /* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
  * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
@@ -7766,6 +7418,49 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
+/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
+LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+{
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
+                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                             _mm256_set1_epi16(0x0F0E));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+}
+LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+{
+    __m512i sums = _mm512_cvtepu8_epi16(own), last;
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+    /* the last of each eight, in all of it; those of eight, then sixteen before are added; and all
+     * go to the eight behind */
+    last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+    sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    lmc__store_avx512((uint8_t *)up_to, sums);
+}
+
+/* How many of these sums are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+}
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
+{
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
  * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
@@ -7779,133 +7474,9 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-
-/* Which of the 64 elements at base have keys of a range. */
-LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
-                                              uint8_t more)
+LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
 {
-    __m256i b[8];
-    uint32_t m[2];
-    unsigned half, p;
-    LMC__UNROLL for (half = 0; half < 2; half++)
-    {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (half * width + p));
-        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
-            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
-            _mm256_set1_epi8((char)more)));
-    }
-    return m[0] | (uint64_t)m[1] << 32;
-}
-
-/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
-LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
-                                            const uint8_t *base, size_t n_groups,
-                                            const uint8_t *tally, size_t row,
-                                            const lmc__patches *changes,
-                                            const lmc__key_ranges *ranges, unsigned n_classes,
-                                            unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
-                                 more = ranges->more[c];
-            const __m256i low =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-            __m256i high =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                                              _mm256_set1_epi16(0x0F0E)));
-            lmc__store_avx2((uint8_t *)(up_to + 1), low);
-            lmc__store_avx2((uint8_t *)(up_to + 17), high);
-            do {
-                const uint32_t number = at[next] - seen;
-                const __m256i wanted = _mm256_set1_epi16((short)number);
-                /* packs takes halves of the two vectors in turn, but only how many counts */
-                const unsigned group =
-                    LMC__PATCH_GROUPS -
-                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-                const uint64_t m =
-                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
-                lmc__add_pending(pending, base,
-                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
-                                 residual, next, width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
-}
-
-/* As on AVX2; a group's mask is one comparison. */
-LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
-                                                const uint8_t *base, size_t n_groups,
-                                                const uint8_t *tally, size_t row,
-                                                const lmc__patches *changes,
-                                                const lmc__key_ranges *ranges, unsigned n_classes,
-                                                unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c, p;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c];
-            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
-                          more = _mm512_set1_epi8((char)ranges->more[c]);
-            __m512i sums = _mm512_cvtepu8_epi16(own), last;
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
-            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
-             * and all go to the eight behind */
-            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
-            do {
-                const uint32_t number = at[next] - seen;
-                const unsigned group = (unsigned)_mm_popcnt_u32(
-                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
-                __m512i b[8];
-                uint64_t m;
-                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                    lmc__load_avx512(base + 64 * (group * width + p));
-                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
-                                           more);
-                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
-                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
-                                 width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
+    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
 
 /* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
@@ -7919,15 +7490,8 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
         lmc__store_avx2(dst + i + 32, high);
     }
 }
-LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i;
-    for (i = 0; i < size; i += 64) {
-        lmc__touch_ahead(dst, i);
-        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
-    }
-}
 
+/* The CRC of a strip; the next one is fetched meanwhile. */
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -7945,76 +7509,106 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
- * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
-    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
-                                         const lmc__delta_block *block, const uint8_t *tally,      \
-                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
+/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
+ * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
+        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
+        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
+        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
+        unsigned width, enum lmc__order order)                                                     \
     {                                                                                              \
-        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
-        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
-        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
-        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
-        uint16_t places[LMC__PATCH_CHUNK];                                                         \
-        lmc__pending pending;                                                                      \
-        lmc__key_ranges ranges;                                                                    \
-        size_t i, j, p;                                                                            \
-        pending.place = places;                                                                    \
-        pending.element = elements;                                                                \
-        pending.residual = residuals;                                                              \
-        lmc__set_key_ranges(&ranges, block->grouping);                                             \
-        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
-            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
-                         size = in_strip * width;                                                  \
-            const uint8_t *const base = block->base + i * width;                                   \
-            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
-            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
-            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
-                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
-                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
-                                       tally + (i + j) / 64, row, changes, &ranges,                \
-                                       block->grouping->n_classes, width);                         \
-                for (p = 0; undo && p < pending.n; p++)                                            \
-                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+        const __m256i here =                                                                       \
+            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
+        __m256i before = _mm256_setzero_si256();                                                   \
+        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
+        size_t n = 0, i;                                                                           \
+        unsigned c;                                                                                \
+        up_to[0] = 0;                                                                              \
+        for (c = 0; c < n_classes; c++) {                                                          \
+            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
+                          own = _mm256_sub_epi8(all, before);                                      \
+            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
+                                  end = seen + lmc__sum_bytes_avx2(own);                           \
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
+                                 more = ranges->more[c];                                           \
+            uint32_t next = done->next[c];                                                         \
+            before = all;                                                                          \
+            done->seen[c] = end;                                                                   \
+            if (at[next] >= end) continue;                                                         \
+            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            do {                                                                                   \
+                const uint32_t number = at[next] - seen;                                           \
+                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const uint64_t m =                                                                 \
+                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
+                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
+                pending->place[n] = (uint16_t)place;                                               \
+                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
                                    width);                                                         \
-                if (block->order == LMC__ORDER_FLOAT)                                              \
-                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
-                else                                                                               \
-                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
-                                             LMC__ORDER_INTEGER);                                  \
-            }                                                                                      \
-            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
-            if (streams) lmc__stream_avx2(to, out, size);                                          \
+                lmc__store_element(pending->residual, n++,                                         \
+                                   lmc__load_element(residual, next, width), width);               \
+            } while (at[++next] < end);                                                            \
+            done->next[c] = next;                                                                  \
         }                                                                                          \
-        done->n = n;                                                                               \
+        for (i = 0; undo && i < n; i++)                                                            \
+            lmc__note_undo(undo, from + pending->place[i],                                         \
+                           lmc__load_element(pending->element, i, width), width);                  \
+        for (i = 0; i < n * width; i += vector)                                                    \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                order));                                           \
+        for (i = 0; i < n; i++)                                                                    \
+            lmc__store_element(out, pending->place[i],                                             \
+                               lmc__load_element(pending->element, i, width), width);              \
     }
-#define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
-    LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(2, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
-    TIER static uint32_t lmc__patch_##isa(                                                         \
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_PATCH_CHUNK
+
+/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
+ * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+#define LMC__CALL_CHUNK(isa, w)                                                                    \
+    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
+                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
+                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
+#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
+#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
+#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
     {                                                                                              \
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
+        const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
+        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
         lmc__patch_progress done;                                                                  \
+        lmc__key_ranges ranges;                                                                    \
+        lmc__pending pending;                                                                      \
+        size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
-        switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
+        lmc__set_key_ranges(&ranges, grouping);                                                    \
+        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
+            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+            const uint8_t *const from = base + i * width;                                          \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
+        done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
-LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
-#undef LMC__DEFINE_PATCHES
+LMC__DEFINE_PATCH(avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
+#undef LMC__CALL_avx2
+#undef LMC__CALL_avx512
+#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/changes.h ========================================================================= */
@@ -8091,13 +7685,25 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width){
+#define LMC__CALL(w)                                                                               \
+    for (; n_kept < n_changed; n_kept++)                                                           \
+    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
-                                            const lmc__changed *changed, size_t most,
-                                            const uint8_t *src, const uint8_t *base, size_t n,
-                                            unsigned width)
+LMC__INLINE_AVX2 size_t
+    lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
+                        size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                        unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -8142,10 +7748,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
- * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, from its copy. */
+/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
+ * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
+ * its copy. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -8191,13 +7796,12 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                 _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
                 n_changed += (size_t)_mm_popcnt_u32(m);
             }
-        if ((i + 4 * step) % strip == 0)
-            for (; n_kept < n_changed; n_kept++)
-                lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before,
-                                 width);
+        if ((i + 4 * step) % strip == 0) {
+            lmc__keep_changed(&to, n_kept, n_changed, i - i % strip, now, before, width);
+            n_kept = n_changed;
+        }
     }
-    for (; n_kept < n_changed; n_kept++)
-        lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
+    lmc__keep_changed(&to, n_kept, n_changed, i - i % strip, now, before, width);
     *crc = i ? lmc__crc_finish(sum, 4) : 0;
     return lmc__list_strips(k, crc, changed, most, src, base, i, n, width, n_changed);
 }
@@ -8242,12 +7846,24 @@ static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
     lmc__set_class_table(r->class_of, grouping);
 }
 
+#if LMC__NEON || LMC__X86
+/* The class of each changed element, to where its rank will be. */
+static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+{
+    size_t j = 0;
+#define LMC__CALL(w)                                                                               \
+    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
 /* Elements [r->n, n), one by one. This is the definition. */
 static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
         if (r->next < r->n_changed && r->changed[r->next] == i)
             r->ranks[r->next++] = (uint32_t)r->counts[c];
         r->counts[c]++;
@@ -8268,7 +7884,7 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 #if LMC__NEON
 /* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
     size_t j = r->next;
@@ -8276,16 +7892,14 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
     for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+        c = r->ranks[j];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
     r->n += 64;
 }
-#endif
 
-#if LMC__NEON
 LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
                                      const lmc__grouping *grouping)
 {
@@ -8313,7 +7927,7 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, width, n_classes);
+        lmc__rank_step(r, m, n_classes);
     }
 }
 
@@ -8324,6 +7938,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+    lmc__rank_classes(&r, width);
 #define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -8343,99 +7958,78 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element; and a step has one loop over these, whose end can be foreseen better than that of one in
  * each group. */
-LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
-                                          const lmc__grouping *grouping)
-{
-    const unsigned n_classes = grouping->n_classes;
-    const uint32_t *const changed = r->changed;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
-    uint64_t tally[LMC__MAX_CLASSES];
-    __m256i threshold[LMC__MAX_CLASSES];
-    lmc__key_ranges ranges;
-    lmc__set_key_ranges(&ranges, grouping);
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
-    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const base = r->base + i * width;
-        up_to[n_classes - 1] = i;
-        memcpy(before, up_to, sizeof before);
-        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
-                             n_classes);
-        tally[n_classes - 1] = 64 * LMC__ONES8;
-        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
-            const size_t group = (changed[j] - i) / 64;
-            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
-            uint64_t m, groups;
-            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
-            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
-                                    ranges.more[c]);
-            groups = tally[c] - (c ? tally[c - 1] : 0);
-            r->ranks[j] =
-                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
-                           (size_t)_mm_popcnt_u64(m & low));
-        }
-    }
-    up_to[n_classes - 1] = i;
-    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
-    r->next = j;
-    r->n = i;
-}
-
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
 {
+    const unsigned n_classes = grouping->n_classes;
+    const uint32_t *const places = changed->place;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-#define LMC__CALL(w) lmc__rank_loop_avx2(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    lmc__rank_classes(&r, width);
+    lmc__set_key_ranges(&ranges, grouping);
+    lmc__set_thresholds_avx2(threshold, grouping);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, keys, threshold, n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (places[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = ranks[j];
+            m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
+                                   ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
+                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+        }
+    }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r.next = j;
+    r.n = i;
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
- * changed element, and there is no branch for each group, which could not be foreseen where about
- * one element in 64 has changed. */
-LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
-                                              const lmc__grouping *grouping)
-{
-    const size_t step = 64 * LMC__FOUND_GROUPS;
-    const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
-    const uint32_t *next = changed;
-    __m512i n_of[LMC__MAX_CLASSES / 8];
-    lmc__finder finder;
-    lmc__found found;
-    size_t i;
-    lmc__set_finder(&finder, grouping, 0);
-    n_of[0] = n_of[1] = _mm512_setzero_si512();
-    for (i = 0; i + step <= n; i += step) {
-        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
-        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
-        for (; next < end && *next < i + step; next++) {
-            const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            const size_t j = (size_t)(next - changed);
-            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
-            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
-            r->ranks[j] =
-                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
-        }
-    }
-    lmc__store_found(r->counts, n_of);
-    r->next = (size_t)(next - changed);
-    r->n = i;
-}
-
+/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
+ * a step has an end that can be foreseen better than one in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
+    const uint32_t *const places = changed->place;
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     lmc__ranking r;
+    size_t i, j = 0;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-#define LMC__CALL(w) lmc__rank_loop_avx512(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    lmc__rank_classes(&r, width);
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, base + i * width, width);
+        for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            const unsigned c = ranks[j];
+            const size_t g = (places[j] - i) / 64;
+            ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
+        }
+    }
+    lmc__store_found(counts, n_of);
+    r.next = j;
+    r.n = i;
     lmc__rank_rest(&r, n, width);
 }
 #endif
@@ -8459,19 +8053,15 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
- * steps of bits are nearly equal ratios, and exactly so from octave to octave.
+ * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
- * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
+ * All tiers, compilers and options must give the same bits. So what could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
  *
- * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
- * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
- * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
- * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
- * encoders.
+ * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
+ * overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -8663,9 +8253,7 @@ static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src
 }
 
 /* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. The sum of logarithms, in effect, from which a group's scale is found
- * (quantise/fit_scales.h, which asks for 16384 at most). It fits in 32 bits: 17 for each element,
- * times 2^15. */
+ * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;
@@ -8751,22 +8339,18 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *     LMC__INLINE_ISA   what its inline functions begin with
  *     LMC__STATIC_ISA   what its other functions begin with
  *
- * which it undefines at its end. Each function has the name of the scalar one, and each line of a
- * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that.
+ * which it undefines at its end. Each line of a step computes what the scalar text does for one
+ * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
  *
- * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
- * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
- * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
- * signed ones: gcc and clang define vector arithmetic so.
+ * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * numbers. Operators wrap, also the signed ones.
  *
  *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
- * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
- * operations are independent from those of the next but the count of exceptions. */
+ * leaves the rest to the scalar one. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
@@ -9631,8 +9215,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
- * the same bytes, so that is a matter of speed only.
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
@@ -9713,11 +9296,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
+/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
+ * join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -9770,18 +9350,11 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/*
- * Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library.
- *
- * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
- * the same answer, and what the pointer points to is constant and was there before: nothing has to
- * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done, also if the user limits the tier meanwhile.
- */
-
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
- * relaxed atomics do. */
+/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library is a pointer to a constant table, chosen at
+ * first use. Threads that choose at the same time find the same answer, and the table was there
+ * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -9811,8 +9384,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
- * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
- * virtual machine it traps), so this is done once, not in each call. */
+ * xgetbv may be executed only if OSXSAVE is set. cpuid is slow in virtual machines. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
@@ -10039,16 +9611,15 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -10061,26 +9632,16 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -10094,8 +9655,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -10129,8 +9689,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -10158,8 +9717,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -10194,11 +9752,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -10209,19 +9764,14 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
 }
 
 #ifndef LMC_NO_ENCODER
-/* For encoders, when the symbols of the leaves are set: those of the ranks from the escape's on,
- * and the ranks. */
+/* Of a tree whose leaves have symbols: those of the ranks from the escape's on, and the ranks. */
 static void lmc__tree_set_ranks(lmc__tree *tree)
 {
     unsigned n_coded = tree->escape, i, s;
@@ -10246,15 +9796,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -10320,8 +9866,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
@@ -10329,8 +9874,7 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
@@ -10386,8 +9930,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -10395,7 +9939,8 @@ typedef struct lmc__job {
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -10419,10 +9964,7 @@ typedef struct lmc__job {
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -10459,12 +10001,15 @@ typedef struct lmc__plan {
  * 15 one by one, then two buckets for each octave (see lmc__magnitude). */
 #define LMC__MAGNITUDES (16u + 2 * 60)
 typedef struct lmc__key_counts {
+    uint64_t bits;     /* that it takes */
+    int64_t saved;     /* bits, by merging it with the next one */
+    uint8_t first_key; /* it has the keys up to the next one's */
     uint32_t n;
     uint32_t magnitudes[LMC__MAGNITUDES];
 } lmc__key_counts;
 #endif
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 #ifndef LMC_NO_ENCODER
@@ -10478,9 +10023,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -10605,16 +10150,13 @@ LMC__INLINE const lmc__effort *lmc__get_effort(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -10658,21 +10200,15 @@ static void lmc__put_block_header(uint8_t *dst, const lmc__block_coding *coding,
 }
 #endif
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -10707,8 +10243,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -11140,10 +10675,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 #ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
- * each: runs, not single elements, because a cache line is fetched whole anyway. Where in its step
- * a run lies changes from one to the next, or all runs of a matrix whose rows have a power of two
- * elements would lie in the same columns. It is the same for every block of a size: no random
- * numbers, so that the bytes that are written depend on the input only. */
+ * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
+ * the next, or all runs of a matrix whose rows have a power of two elements would lie in the same
+ * columns. It is the same for every block of a size: bytes depend on the input only. */
 #define LMC__SAMPLE_RUN 64u
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
@@ -11177,8 +10711,7 @@ static void lmc__set_block(lmc__block *block, const uint8_t *src, size_t size, e
  *     block   |  step 0   |  step 1   |  step 2   |  step 3   | ...     128 steps of n / 128
  *     runs    | [0]       |     [32]  |  [64]     |       [96]| ...     of 64 elements each
  *
- * No run leaves its step: it starts at most `free` elements behind the step's begin, so it ends
- * within the block. */
+ * A run starts at most `free` elements behind its step's begin, so it does not leave it. */
 LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
 {
     const uint32_t quarter = LMC__SAMPLE_RUNS / 4, step = i % quarter * 4 + i / quarter;
@@ -11189,87 +10722,97 @@ LMC__INLINE size_t lmc__sample_place(uint32_t i, size_t n)
     return (size_t)((uint64_t)n * step / LMC__SAMPLE_RUNS + (free * fraction >> 16));
 }
 
-/* Runs are fetched so many ahead, at most the 32 of a quarter: they lie where no hardware expects
- * them, and each would wait for memory. */
+/* Copies quarters [first, last) of the sample of n > 8192 elements at src, of each of its runs
+ * `run` elements, to dst, one behind another. Runs are fetched ahead, at most the 32 of a quarter:
+ * they lie where no hardware expects them. */
 #define LMC__SAMPLE_AHEAD 16u
+static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigned width, size_t run,
+                             unsigned first, unsigned last)
+{
+    const uint32_t to = LMC__SAMPLE_RUNS / 4 * last;
+    const size_t size = run * width;
+    uint32_t i, ahead = LMC__SAMPLE_RUNS / 4 * first;
+    size_t line;
+    for (i = ahead; i < to; i++) {
+        for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
+            const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
+            for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+        }
+        memcpy(dst, src + lmc__sample_place(i, n) * width, size);
+        dst += size;
+    }
+}
 
 /* The planes of a sample. Its lists are the caller's, who pops them when they are counted. */
 typedef struct lmc__sample {
     lmc__planes planes; /* lists on the stack */
+    uint8_t *room;      /* for its elements, where they are not the block's */
     size_t n;           /* elements of them */
-    size_t n_block;     /* elements of the block; if they are as many, they are all taken at once */
 } lmc__sample;
 
-/* Returns 0 if there is no room, which cannot happen (see workspace.h). */
-static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
+/* Lists of n for `width` planes. Returns 0 if there is no room, which cannot happen
+ * (workspace.h). */
+static int lmc__push_planes(lmc__encoder *e, lmc__planes *planes, size_t n, unsigned width)
 {
     unsigned p;
-    sample->n_block = n;
-    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
     for (p = 0; p < width; p++)
-        if ((sample->planes.row[p] = lmc__push_list(&e->stack, sample->n)) == NULL) return 0;
+        if ((planes->row[p] = lmc__push_list(&e->stack, n)) == NULL) return 0;
     return 1;
 }
 
-/* Asks for the cache lines of run i, also for the last one if the run does not begin on a
- * border. */
-LMC__INLINE void lmc__fetch_run(const lmc__sample *sample, uint32_t i, const uint8_t *src,
-                                unsigned width)
+/* A sample of a block of n elements. Returns 0 as above. */
+static int lmc__begin_sample(lmc__encoder *e, lmc__sample *sample, size_t n, unsigned width)
 {
-    const uint8_t *const run = src + lmc__sample_place(i, sample->n_block) * width;
-    const size_t size = LMC__SAMPLE_RUN * width;
-    size_t line;
-    for (line = 0; line <= size; line += LMC__LINE) LMC__PREFETCH(run + lmc__min(line, size - 1));
+    sample->n = lmc__min(n, LMC__SAMPLE_SIZE);
+    sample->room = n > sample->n ? lmc__push_list(&e->stack, sample->n * width) : NULL;
+    return (n <= sample->n || sample->room) &&
+           lmc__push_planes(e, &sample->planes, sample->n, width);
 }
 
-/* Splits quarters [first, last) of the sample into its planes: run i goes to elements [64 i, 64 i +
- * 64) of each list, whatever was taken before. Returns how many elements that are. Two quarters are
- * often enough, so callers take the rest only where it is wanted. Where the sample is the whole
- * block, all of it belongs to the first quarter, and the others are empty. */
+/* Splits quarters [first, last) of the sample of n elements at src into its planes: run i goes to
+ * elements [64 i, 64 i + 64) of each list. Returns how many elements that are. Where the sample is
+ * the whole block, all of it belongs to the first quarter. */
 static size_t lmc__take_sample(const lmc__kernels *k, const lmc__sample *sample, unsigned first,
-                               unsigned last, const uint8_t *src, unsigned width,
+                               unsigned last, const uint8_t *src, size_t n, unsigned width,
                                enum lmc__order own)
 {
-    const uint32_t from = LMC__SAMPLE_RUNS / 4 * first, to = LMC__SAMPLE_RUNS / 4 * last;
-    uint32_t i;
+    const size_t at = LMC__SAMPLE_SIZE / 4 * first, part = LMC__SAMPLE_SIZE / 4 * (last - first);
+    lmc__planes rows;
     unsigned p;
-    if (sample->n == sample->n_block) {
-        if (first == 0) k->split(&sample->planes, src, sample->n, width, own);
-        return first == 0 ? sample->n : 0;
+    if (!sample->room) {
+        if (first == 0) k->split(&sample->planes, src, n, width, own);
+        return first == 0 ? n : 0;
     }
-    for (i = from; i < from + LMC__SAMPLE_AHEAD; i++) lmc__fetch_run(sample, i, src, width);
-    for (i = from; i < to; i++) {
-        lmc__planes rows;
-        if (i + LMC__SAMPLE_AHEAD < to) lmc__fetch_run(sample, i + LMC__SAMPLE_AHEAD, src, width);
-        for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + i * LMC__SAMPLE_RUN;
-        k->split(&rows, src + lmc__sample_place(i, sample->n_block) * width, LMC__SAMPLE_RUN, width,
-                 own);
-    }
-    return (to - from) * LMC__SAMPLE_RUN;
+    lmc__gather_runs(sample->room, src, n, width, LMC__SAMPLE_RUN, first, last);
+    for (p = 0; p < width; p++) rows.row[p] = sample->planes.row[p] + at;
+    k->split(&rows, sample->room, part, width, own);
+    return part;
 }
 
-/* How to code a list of n bytes: by some quarters of a sample of it, or with 0 by all of it. It is
- * gathered to one place first, for counting begins and ends with eight tables.
- *
- * For lists that have no sample of their own: those of classes, whose lengths are known only when
- * they are made, and what a quantised block has. Above 2 * 8192 bytes a sample is cheaper than the
- * list by enough to be worth the copy. */
+/* The counts of a list of n bytes, in e->scratch->counts[0]. */
+static const uint32_t *lmc__count_list(lmc__encoder *e, const uint8_t *list, size_t n)
+{
+    uint32_t *const counts = e->scratch->counts[0];
+    memset(counts, 0, sizeof e->scratch->counts[0]);
+    lmc__count_bytes(counts, list, n);
+    return counts;
+}
+
+/* How to code a list of n bytes: by some quarters of a sample of it, gathered to one place, or with
+ * 0 by all of it. For lists that have no sample of their own. */
 static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const uint8_t *list,
                                          size_t n, unsigned quarters)
 {
-    uint32_t *const counts = e->scratch->counts[0];
     uint8_t *const top = e->stack.top, *sample = NULL;
+    const uint32_t *counts;
     enum lmc__choice choice;
     size_t total = n;
     if (quarters && n > 2 * LMC__SAMPLE_SIZE) sample = lmc__push_list(&e->stack, LMC__SAMPLE_SIZE);
     if (sample) {
-        uint32_t i;
-        for (i = 0; i < LMC__SAMPLE_RUNS / 4 * quarters; i++)
-            memcpy(sample + i * LMC__SAMPLE_RUN, list + lmc__sample_place(i, n), LMC__SAMPLE_RUN);
+        lmc__gather_runs(sample, list, n, 1, LMC__SAMPLE_RUN, 0, quarters);
         total = LMC__SAMPLE_SIZE / 4 * quarters;
     }
-    memset(counts, 0, sizeof e->scratch->counts[0]);
-    lmc__count_bytes(counts, sample ? sample : list, total);
+    counts = lmc__count_list(e, sample ? sample : list, total);
     e->stack.top = top;
     choice = lmc__choose_plane(plan, counts, (uint32_t)total, n, e->worth);
     if (choice == LMC__CHOOSE_TREE && plan->bits >= 8 * (uint64_t)n)
@@ -11278,23 +10821,20 @@ static enum lmc__choice lmc__choose_list(lmc__encoder *e, lmc__plan *plan, const
 }
 
 /* The order-0 information of the planes of size bytes, in a sample, as elements of this width and
- * order: bits per byte, in 1/1024, since samples of different widths differ in size. A plane is
- * taken for 128 bits more than its entropy, and for raw at most, so that planes which are all but
- * incompressible do not decide by their luck. UINT64_MAX if there is no room, which cannot
- * happen. */
+ * order: bits per byte, in 1/1024. A plane is taken for 128 bits more than its entropy, and for raw
+ * at most, so that the luck of all but incompressible planes does not decide. UINT64_MAX if there
+ * is no room, which cannot happen. */
 static uint64_t lmc__try_elements(lmc__encoder *e, const uint8_t *src, size_t size, unsigned width,
                                   enum lmc__order order)
 {
     uint8_t *const top = e->stack.top;
-    uint32_t *const counts = e->scratch->counts[0];
     uint64_t bits = 0, total;
     lmc__sample sample;
     unsigned p;
     if (!lmc__begin_sample(e, &sample, size / width, width)) return UINT64_MAX;
-    total = lmc__take_sample(e->k, &sample, 0, 4, src, width, order);
+    total = lmc__take_sample(e->k, &sample, 0, 4, src, size / width, width, order);
     for (p = 0; p < width; p++) {
-        memset(counts, 0, sizeof e->scratch->counts[0]);
-        lmc__count_bytes(counts, sample.planes.row[p], sample.n);
+        const uint32_t *const counts = lmc__count_list(e, sample.planes.row[p], sample.n);
         bits += lmc__min64(lmc__entropy(counts, (uint32_t)total) + 128, total * 8);
     }
     e->stack.top = top;
@@ -11923,26 +11463,23 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
 
 /* == codec/plan_planes.h ======================================================================= */
 
-/* How to code each plane of a block without a prediction. Everything is decided from a sample,
- * before a byte is written; only from level max on all of the top plane is counted, where there is
- * most to gain. */
+/* How to code each plane of a block without a prediction, by a sample; from level max on, all of
+ * the top plane is counted, where there is most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. The other planes are split for
- * nothing, which takes less time than to pick the top bytes one by one. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
-static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__block *block)
+/* The counts of the top bytes of all elements. The other planes are split for nothing, which is
+ * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
+ * (workspace.h). */
+static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__planes planes;
-    unsigned p;
-    for (p = 0; p < block->width; p++)
-        if ((planes.row[p] = lmc__push_list(&e->stack, block->n)) == NULL) return 0;
+    const uint32_t *counts;
+    if (!lmc__push_planes(e, &planes, block->n, block->width)) return NULL;
     e->k->split(&planes, block->src, block->n, block->width, block->own);
-    memset(counts, 0, 256 * sizeof counts[0]);
-    lmc__count_bytes(counts, planes.row[block->width - 1], block->n);
+    counts = lmc__count_list(e, planes.row[block->width - 1], block->n);
     e->stack.top = top;
-    return 1;
+    return counts;
 }
 
 /* The first part of a sample is enough for so many different bytes: the codes of more depend on
@@ -11951,8 +11488,7 @@ static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__bloc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
  * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
- * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
- * there is no room, which cannot happen (see workspace.h).
+ * halves of the sample; at level fast quarters. Returns 0 as above.
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -11972,7 +11508,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->own);
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, n, width, block->own);
     quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
@@ -11985,7 +11521,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     }
     all = first;
     if (wants_all)
-        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->own);
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, n, width, block->own);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
@@ -12002,10 +11538,11 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;
-    uint32_t *const counts = e->scratch->counts[top];
+    const uint32_t *counts;
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
     if (lmc__get_effort(block->level)->sample) return 1;
-    if (!lmc__count_top(e, counts, block)) return 0;
+    counts = lmc__count_top(e, block);
+    if (!counts) return 0;
     choice[top] =
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;
@@ -12022,8 +11559,8 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
- * Planes that stay raw are written by the split where they will stand in the payload, as long as
- * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
+ * The leading planes that stay raw are written by the split where they will stand in the payload.
+ * With bf16 that is all but the exponent. */
 
 #ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
@@ -12036,9 +11573,8 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
-/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
- * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes, if the CRC is the same. */
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time: it reads
+ * the elements only. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -12049,10 +11585,8 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
  * has not, and what may be a constant is better looked at first). The plane's own row becomes the
- * left list. The plane itself is then never written: it goes from the registers that split it to
- * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
- * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
- * happen (see workspace.h). */
+ * left list; the plane itself is then never written. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -12076,17 +11610,13 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     return 1;
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *crc: of the elements that the payload has.
+/* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
+ * and at most cap; else 0. *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload
- *
- * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5), and so a block that would not be is found out while it is written, wherever that
- * happens. Then what was written is left to be overwritten. */
+ *   4  code the planes one by one, in the order of the payload */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
 {
@@ -12175,9 +11705,8 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
- * more than 2048.) */
+/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
+ * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
@@ -12199,84 +11728,48 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t within;        /* bits of all of these within octaves */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
 } lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
-
-/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
- *
- * The lowest plane: raw; a tree of those below 16, with an escape; or a tree of all. The planes
- * above are constant if nothing is above 255; else most of their bytes are zero. */
-static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
-{
-    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
-    uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_below = 1, last = 1;
-    for (i = 1; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        if (count == 0) continue;
-        last = i;
-        if (i < 16) {
-            below += lmc__log_of_count(m, count);
-            last_below = i;
-            continue;
-        }
-        large += lmc__log_of_count(m, count);
-        n_large += count;
-        if (i >= 24) n_high += count;
-        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
-    }
-    all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
-    tree = all - lmc__min64(all, below + large);
-    tree = (tree >> 16) + within + 32 +
-           4 * (last < 16   ? last
-                : last < 24 ? 16u << (last - 14) / 2
-                            : 256);
-    above = 16;
-    if (n_high) {
-        above =
-            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
-        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
-    }
-    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
-}
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ *
+ * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places;
+    const uint64_t raw = 8 + 8 * (uint64_t)k;
+    uint64_t places, coded = (uint64_t)k * lmc__log2(k ? k : 1), within = 0;
+    uint32_t n_high = 0;
+    unsigned i, last = 1;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
+        if (i >= 24) n_high += count;
+        if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    coded = (coded >> 16) + within + 32 + 4 * (last < 16 ? last : 24);
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__min64(raw, coded) +
+           (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
 /* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
@@ -12289,8 +11782,9 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
@@ -12310,7 +11804,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     memcpy(m->merged, &m->classes[c],
            offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
@@ -12390,26 +11884,20 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
     m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
 /* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and first_key; returns the bits that all take then. A class more than max_classes must
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
  * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
@@ -12418,12 +11906,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
     uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
         memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
+        cost[i][i] = m->classes[i].bits;
         for (j = i + 1; j < n; j++) {
             lmc__add_counts(m->merged, &m->classes[j], m->last);
             cost[i][j] = lmc__class_bits(m, m->merged);
@@ -12449,12 +11937,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
         if (bits + least < best[chosen][n - 1]) chosen = k;
     }
-    memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
     return best[chosen][n - 1];
 }
 
@@ -12479,26 +11964,24 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
         max_classes++;
     most =
         block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
-    m->logs[0] = 0;
-    for (i = 1; i < 256; i++) m->logs[i] = i * lmc__log2(i);
     for (key = 0, m->n_classes = 0; key < 256; key++) {
         if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
         if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
-        m->first_key[m->n_classes] = (uint8_t)key;
-        m->bits[m->n_classes] = lmc__class_bits(m, &m->classes[m->n_classes]);
         m->n_classes++;
     }
-    for (i = 0; i + 1 < m->n_classes; i++) m->saved[i] = lmc__saved_by_merging(m, i);
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
     while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
         for (i = 1; i + 1 < m->n_classes; i++)
-            if (m->saved[i] > m->saved[best]) best = i;
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
         lmc__merge_classes(m, best);
     }
     delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
     delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->first_key[i];
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
     delta->order = block->order;
     delta->sparse = m->sparse && changes->n > 0;
 }
@@ -12514,9 +11997,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     unsigned p;
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
         bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
                                                     (lmc__count_symbols(counts) - 1) * 6 / 8);
     }
@@ -12530,27 +12011,16 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
-                                                       : LMC__DELTA_SAMPLE_RUN,
-                 size = run * block->width;
+                                                       : LMC__DELTA_SAMPLE_RUN;
     uint8_t *src, *base;
-    size_t i;
     *sample = *block;
     if (n <= LMC__SAMPLE_SIZE) return 1;
     sample->n = run * LMC__SAMPLE_RUNS;
     src = lmc__push_list(&e->stack, sample->n * block->width);
     base = lmc__push_list(&e->stack, sample->n * block->width);
     if (!src || !base) return 0;
-    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
-        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-            const size_t next =
-                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
-            LMC__PREFETCH(block->src + next);
-            LMC__PREFETCH(block->base + next);
-        }
-        memcpy(src + i * size, block->src + at, size);
-        memcpy(base + i * size, block->base + at, size);
-    }
+    lmc__gather_runs(src, block->src, n, block->width, run, 0, 4);
+    lmc__gather_runs(base, block->base, n, block->width, run, 0, 4);
     sample->src = src;
     sample->base = base;
     return 1;
@@ -12573,9 +12043,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
                       &one);
     for (p = 0; p + 1 < width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], sample->n);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
@@ -12608,15 +12076,13 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     lmc__changed list;
     lmc__block sample;
     lmc__planes rows;
-    unsigned p;
     list.place = lmc__push_numbers(&e->stack, room);
     list.now = lmc__push_list(&e->stack, room * block->width);
     list.before = lmc__push_list(&e->stack, room * block->width);
     behind_list = e->stack.top;
-    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block) ||
+        !lmc__push_planes(e, &rows, sample.n, block->width))
         return LMC__DIRECT;
-    for (p = 0; p < block->width; p++)
-        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     m.classes = e->scratch->keys;
     m.merged = &e->scratch->merged;
     m.n = n;
@@ -12650,14 +12116,12 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
- * then class by class the lists of its planes. */
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are
- * dropped. */
+/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -12671,15 +12135,11 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
- * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
- * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.)
+ * kept. Elements move up in place, in all planes alike.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
- *
- * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
- * last byte ends in zeros, as it must. */
+ */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -12705,11 +12165,12 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
-static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+/* n_coded: how many of the listed changes are in each class. */
+static void lmc__count_changed(lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__changes *const changes = &g->delta->changes;
+    uint8_t class_of[256];
     size_t j;
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
@@ -12740,8 +12201,8 @@ static void lmc__make_changed(lmc__grouped *g)
     }
 }
 
-/* The ranks of each class ascend, and are below its number of elements. So it is unless the
- * prediction has changed since the changes were listed. */
+/* The ranks of each class ascend, and are below its number of elements, unless the prediction has
+ * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
 {
     size_t j;
@@ -12755,8 +12216,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
+ * the payload. Sets g->crc. Returns 0 if the prediction has changed: then other elements would be
+ * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -12778,9 +12239,8 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return 1;
 }
 
-/* Room for the lists of each class, whose elements count_classes has counted: together as much as
- * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
- * workspace.h). */
+/* Room for the lists of each class, whose elements are counted. Returns 0 if there is none, which
+ * cannot happen (workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -12800,9 +12260,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
- * the elements. That takes as long as the first time, but it happens only where a sample was
- * unlucky; a copy of each list would cost every block something. Those that are written already are
- * made for nothing, and come out the same. Returns 0 if there is no room. */
+ * the elements; those that are written already come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -12823,10 +12281,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
  * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are.
- *
- * Classes without elements have neither mask nor lists, those without coded elements no lists: the
- * decoder counts as this does, so nothing says so in the payload. */
+ * how long their lists are. Classes without elements have neither mask nor lists, those without
+ * coded elements no lists: the decoder counts as this does. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -12845,10 +12301,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out += n_classes - 1;
     g.ranks = NULL;
     if (delta->sparse && delta->changes.list.place) {
-        uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
-        lmc__count_changed(&g, class_of);
+        lmc__count_changed(&g);
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            &delta->changes.list, delta->changes.n);
     } else {
@@ -13101,8 +12556,7 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -13668,12 +13122,11 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
@@ -14316,20 +13769,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -14343,12 +13784,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -14365,8 +13807,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -14443,9 +13885,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -15844,8 +15285,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -15973,18 +15414,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -15994,7 +15432,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -16043,9 +15481,8 @@ LMC__INLINE uint64_t lmc__count_blocks(uint64_t size, size_t block_size)
     return size / block_size + (size % block_size ? 1 : 0);
 }
 
-/* All blocks stored, and as small as they are without the prediction, for it may turn out to be
- * useless. It is also the room that lets several workers encode side by side without waiting for
- * packing (encode_tensor.h). SIZE_MAX: illegal options, or no such size. */
+/* All blocks stored, and as small as they are without the prediction, which may turn out to be
+ * useless. It is also the room for all slots (encode_tensor.h). */
 LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
 {
     lmc_tensor_options o;
@@ -16064,9 +15501,7 @@ LMC_API size_t lmc_tensor_bound(size_t size, const lmc_tensor_options *options)
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -16085,8 +15520,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -16124,16 +15558,13 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
  *
  *                           dst   |packed......|  wave i, being packed  |  wave i + 1, being made |
  *
- *                       that is safe, because packed bytes only ever move down, to places below the
- *                       slots that are being written. Else a wave's slots follow what is packed,
- *                       and waves are made and packed in turn, as many blocks as dst has room for.
+ *                       Else a wave's slots follow what is packed, and waves are made and packed in
+ *                       turn, as many blocks as dst has room for.
  *
  * Slot i begins at i times the largest size of a block (lmc_block_bound), counted from dst. Blocks
  * 0 to i - 1 take no more than that, so block i is never packed to above its slot, and what is
  * packed of a wave ends at or below the first slot of the next one: packer and encoders write to
- * different bytes. memmove, for a block may be moved by less than its length.
- *
- * The bytes are the same in all three ways, for a block depends on nothing but its own elements. */
+ * different bytes. The bytes are the same in all three ways. */
 typedef struct lmc__tensor_encoding {
     const uint8_t *src;
     size_t size, block_size;
@@ -16148,8 +15579,8 @@ typedef struct lmc__tensor_encoding {
     size_t n_made;
 } lmc__tensor_encoding;
 
-/* Moves the blocks of the wave that is made down to their place, in order: each to where the one
- * before it ends, which is never above where it lies. */
+/* Moves the blocks of the wave that is made down to their place, in order. memmove, for a block may
+ * be moved by less than its length. */
 static void lmc__pack_wave(lmc__tensor_encoding *t)
 {
     size_t i;
@@ -16161,9 +15592,8 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Both are done when the caller's run()
- * returns, so waves need no other lock. Packing is first, for it may take longest: it moves up to
- * four blocks for each worker. */
+/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
+ */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -16172,10 +15602,9 @@ static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Sets t->wave.jobs to encode the blocks from `first` on, up to max_jobs of them, in slots one
- * behind the other from `place` on. A slot has room for the block if it has to be stored. Where dst
- * ends before that, the wave does; but its first block always gets what room there is, because it
- * may be small enough, and if not, that is what the caller has to be told (DST_TOO_SMALL). Returns
- * the number of jobs, 1 at least. */
+ * behind the other from `place` on. Where dst ends before that, the wave does; but its first block
+ * always gets what room there is, because it may be small enough. Returns the number of jobs, 1 at
+ * least. */
 static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size_t max_jobs,
                              uint8_t *place)
 {
@@ -16231,12 +15660,8 @@ static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_job
 }
 
 /* 1 if a sample of the first block says that the prediction is worth nothing: then blocks are
- * better cut as if there were none. Not where the caller has chosen the size of blocks, which is
- * cut by that; nor with a quantizer, whose blocks want their prediction whatever it is worth.
- *
- * A delta's blocks are up to 16 times as large as those of a full tensor (tensor.h). Without this,
- * a base that has nothing to do with the tensor could make the result larger than no base at
- * all. */
+ * better cut as if there were none, up to 16 times smaller. Not where the caller has chosen their
+ * size; nor with a quantizer, whose blocks want their prediction whatever it is worth. */
 static int lmc__is_useless(const lmc__tensor_encoding *t)
 {
     const lmc_tensor_options *const options = t->options;
@@ -16254,8 +15679,6 @@ static int lmc__is_useless(const lmc__tensor_encoding *t)
     return lmc__plan_delta(&e, &delta, &block) == LMC__DIRECT;
 }
 
-/* Arguments, then the way to cut it, then one of the three ways to place blocks. *dst_size is set
- * on success only; dst may have been written to in any case, up to dst_cap. */
 LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst_size,
                                           const void *src, size_t size,
                                           const lmc_tensor_options *options, void *ws,
@@ -16312,21 +15735,17 @@ LMC_API enum lmc_status lmc_tensor_encode(void *dst, size_t dst_cap, size_t *dst
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -16335,15 +15754,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -16361,10 +15778,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -16393,11 +15808,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -16744,8 +16156,7 @@ typedef struct lmc__digester {
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
-/* The next tensor begins; "LMC tensor 3" keeps its digest apart from any other use of SHA-256, and
- * the type that of a tensor from that of a file or a directory. */
+/* The next tensor begins. The type tells its digest from that of a file or a directory. */
 static void lmc__begin_fingerprint(lmc__digester *d)
 {
     const uint8_t type = d->file->n_tensors ? 0 : d->file->kind != LMC_FILE_DIRECTORY ? 1 : 2;
@@ -16814,9 +16225,8 @@ static void lmc__finish_leaf(lmc__digester *d)
     d->leaf_crc = d->leaf_size = 0;
 }
 
-/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. dtype and
- * shape stand behind the content, for a file without tensors has a size only now: it counts as a U8
- * tensor of that many elements. */
+/* Ends the tensor at hand, of which tensor_done bytes were absorbed, and begins the next. A file
+ * without tensors, whose size is known only now, counts as a U8 tensor of that many elements. */
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
@@ -16894,8 +16304,8 @@ static void lmc__finish_digester(lmc__digester *d)
 
 /* == snapshot/ends.h =========================================================================== */
 
-/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
- * need, and its trailer (spec 3.2), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
+ * finds the index. */
 
 #ifndef LMC_NO_ENCODER
 /* features: but that of a base. base_fingerprint: NULL if there is none. */
@@ -16933,10 +16343,8 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 /* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
-    unsigned i, any = 0;
-    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
-    return any != 0;
+    static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
+    return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
 /* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
@@ -16959,9 +16367,8 @@ static int lmc__is_draft(const uint8_t *magic)
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. The minor
- * version says nothing that a decoder may go by. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+ * Any feature that is not known could change what the file means, so all are refused. */
+LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
     size_t i;
@@ -17007,7 +16414,8 @@ static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
     info->format_minor = header[9];
 }
 
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                                   lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
@@ -17023,11 +16431,10 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
- * tells one that was cut and continued by another. */
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
+ * The size of the file tells one that was cut and continued by another. */
+LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                                    uint64_t index_size, uint64_t total,
+                                                    const lmc__kernels *k)
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
     /* R3-16 */
@@ -17055,11 +16462,8 @@ static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. Without a parallel_for the same
- * tasks run one after another.
- *
- * Memory is bounded: a wave has LMC__WAVE_SIZE decoded bytes for each worker, or one block if that
- * is larger, whatever the file's size. */
+ * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
+ * for each worker, or one block if that is larger, whatever the file's size. */
 
 /* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
@@ -17149,9 +16553,8 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
     return LMC_OK;
 }
 
-/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting
- * for the workers rarer, less keeps the four buffers in the caches, and what is written is written
- * from there. bench/tried.md has 1/4 to 2 MiB. */
+/* Decoded bytes of a wave for each worker, four blocks of weights: more makes waking and waiting for
+ * the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
 /* Decoded bytes of a wave of blocks of up to block_size bytes. */
@@ -17500,10 +16903,10 @@ static int lmc__has_duplicates(const lmc__item *items, size_t n)
     return 0;
 }
 
-/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. Names and fingerprints
- * of tensors count, and paths of files without tensors; in which file a tensor lies does not. So a
- * snapshot is the same one however its tensors are distributed to files. */
-static void lmc__snapshot_fingerprint(lmc__buffer *items, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
+/* Fingerprint of the snapshot (spec 7.2), of items in any order: sorts them. In which file a tensor
+ * lies does not count. */
+LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
+                                                uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     lmc__item *item = (lmc__item *)(void *)items->data;
     const size_t n = items->size / sizeof *item;
@@ -17560,10 +16963,9 @@ static enum lmc_status lmc__append_items(lmc__buffer *items, const lmc_file *f, 
 
 /* -- the paths of a snapshot -- */
 
-/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to
- * 32 bytes for each path and directory above it, however long they are. Nobody can choose paths
- * that fill one place of the table; two different ones are taken for the same with a chance of n in
- * 2^61. The two lowest bits of a place say what is known of the path: */
+/* A set of 62 bits of each path's SHA-256 in a table of open addressing, at most half full: 16 to 32
+ * bytes for each path and directory above it. Nobody can choose paths that fill one place of the
+ * table. The two lowest bits of a place say what is known of the path: */
 enum {
     LMC__PATH_IS_ENTRY = 1,    /* it has an entry */
     LMC__PATH_IS_DIRECTORY = 2 /* it is a directory: by its entry, or as something is below it */
@@ -17585,7 +16987,7 @@ static uint64_t *lmc__place_path(const lmc__buffer *table, uint64_t key)
 }
 
 /* A table of twice the size, or the first, with the same paths. On errors the old one stays. */
-static enum lmc_status lmc__grow_paths(lmc__path_set *set)
+LMC__COLD static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 {
     const uint64_t *const old = (const uint64_t *)(const void *)set->table.data;
     const size_t old_size = set->table.size / 8;
@@ -17601,7 +17003,7 @@ static enum lmc_status lmc__grow_paths(lmc__path_set *set)
 }
 
 /* A path whose digest that is, so far as it has gone, is of that sort. */
-static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
+LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 sha, unsigned flags)
 {
     uint8_t digest[32];
     uint64_t key, *place;
@@ -17712,8 +17114,8 @@ static int lmc__is_known_kind(const lmc__section *section)
 }
 
 /* Reads a section's header at p: of a kind that is known, or ancillary. */
-static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
-                                        const lmc__kernels *k)
+LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const uint8_t *p,
+                                                  const lmc__kernels *k)
 {
     LMC__CHECK(k->crc32c(0, p, 12) == lmc__load32(p + 12), LMC_ERR_CHECKSUM); /* R4-1 */
     memcpy(section->kind, p, 4);
@@ -17794,7 +17196,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 
 /* What is left of a body: extension records, { varint tag, varint size, bytes }, in ascending order
  * of tag. This version knows none; those of an odd tag nobody may pass over. */
-static enum lmc_status lmc__skip_records(lmc__cursor *c)
+LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
 {
     uint64_t last = 0, tag, size;
     int is_first = 1;
@@ -17862,11 +17264,9 @@ static uint64_t lmc__zigzag(int64_t d)
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    /* Its arrays and strings are in the stream's memory. */
-    lmc_file file;
-    /* The stream that it is a part of, and where in that it begins. */
-    size_t stream;
-    uint64_t start;
+    lmc_file file;  /* its arrays and strings are in the stream's memory */
+    size_t stream;  /* that it is a part of, */
+    uint64_t start; /* and where in that it begins */
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
@@ -17880,11 +17280,10 @@ typedef struct lmc__listed_file {
 /* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    /* Those that cut it, as far as they are known: of whoever keeps runs. */
-    size_t first_run, n_runs;
-    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;     /* the section does not tell the size */
-    lmc__buffer memory; /* of its files */
+    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;           /* the section does not tell the size */
+    lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
 /* All files of a snapshot, in order. */
@@ -17973,35 +17372,29 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
- * empty. So a restored file lies below the directory that it is restored to, on every system whose
- * separators are these. */
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file lies below the directory that it is restored to. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, start = 0;
+    size_t i, n, start = 0; /* of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
-        if (i == size || p[i] == '/') {
-            size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') ||
-                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
-                return 0;
-            start = i + 1;
-        } else if (p[i] == 0) {
-            return 0;
-        }
+        if (i < size && p[i] == 0) return 0;
+        if (i < size && p[i] != '/') continue;
+        n = i - start;
+        if (n == 0 || (n <= 2 && p[start] == '.' && p[i - 1] == '.')) return 0;
+        start = i + 1;
     }
     return 1;
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
- * shape makes the rest of it irrelevant, however large. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++)
+    for (i = 0; i < rank; i++) /* then the others do not matter */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -18055,7 +17448,7 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
 
 /* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
  * is that of its shape; of others nobody can tell. */
-static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
+LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
     unsigned code, i;
@@ -18097,8 +17490,8 @@ static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 /* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
  * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
  * reference is the entry so many before; 0: none. */
-static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
-                                         uint64_t *position)
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                                   uint64_t *position)
 {
     lmc__cursor *const c = &x->c;
     const lmc_tensor *reference = NULL;
@@ -18169,7 +17562,7 @@ static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *fi
 
 /* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
  * says so, and its tensors. The first bytes of the path are those of the file before. */
-static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
+LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
     unsigned form, prefix;
@@ -18235,7 +17628,8 @@ static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
  * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
  * 3 bytes at least. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
+LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
+                                                   size_t size)
 {
     lmc__stream *stream;
     lmc__body_parser x;
@@ -18532,8 +17926,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
 
 /* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
  * stands for its name there. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const void *name,
-                            size_t name_size)
+LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
+                                      const void *name, size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
@@ -18596,7 +17990,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
-static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
     const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;
@@ -18618,10 +18013,8 @@ static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
 typedef struct lmc__segment {
-    /* within the stream */
-    uint64_t start, size;
-    /* within the base's item, or the file: where the prediction begins */
-    uint64_t base_offset;
+    uint64_t start, size; /* within the stream */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
     /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
      * plus 1 */
     uint32_t base;
@@ -18629,19 +18022,13 @@ typedef struct lmc__segment {
 
 /* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
 typedef struct lmc__run {
-    /* within the stream */
-    uint64_t start;
+    uint64_t start; /* within the stream */
     uint64_t size;
-    /* decoded bytes of each block but the last */
-    size_t block_size;
-    /* at most 2^32 - 1 */
-    uint64_t n_blocks;
-    /* number of the stream */
-    size_t stream;
-    /* LMC__PREDICT_... */
-    unsigned prediction;
-    /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    unsigned conversion;
+    size_t block_size;   /* decoded bytes of each block but the last */
+    uint64_t n_blocks;   /* at most 2^32 - 1 */
+    size_t stream;       /* its number */
+    unsigned prediction; /* LMC__PREDICT_... */
+    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
     /* those of many runs may be in one buffer: from this one on; none without a prediction */
     size_t first_segment;
     uint32_t n_segments;
@@ -18707,9 +18094,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the
- * item or file of the last segment that has one, -1 at first. Items and files are numbered below
- * 2^32 - 1. */
+/* The next segment, which begins at s->start. last: number of the item or file of the last segment
+ * that has one, -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -18730,12 +18116,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer.
- *
- * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
- * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
- * proportion to the body. Not checked here: whether what predicts them is there
- * (lmc__check_predictions). */
+ * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
+ * that grows in proportion to the body. They are as many as the body says, and end where the run
+ * does, within the stream. Whether what predicts them is there is not checked here. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -18746,10 +18129,9 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     uint64_t n_segments, i;
     int64_t last = -1;
     lmc__segment s;
-    lmc__cursor c;
+    lmc__cursor c = {body, body};
     LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    c.p = body;
-    c.end = body + size;
+    c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
     LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;
@@ -18838,8 +18220,8 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
 /* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended; entries of its runs stand behind them meanwhile. That of a run is made when its blocks are
- * there: only then is it known how large they are together. */
+ * ended. The entry of a run is made when its blocks are there: then it is known how large they
+ * are. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows;
     lmc__buffer run_body; /* of the run at hand */
@@ -18850,8 +18232,7 @@ typedef struct lmc__index_builder {
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
-/* Appends to entries or rows, up to the limit: a restorer's index grows with what a pipe brings,
- * which may be endless. */
+/* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
@@ -18859,8 +18240,9 @@ static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part,
     return lmc__append(part, data, size);
 }
 
-static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind, uint64_t stored,
-                                        const uint8_t *body, size_t body_size)
+LMC__COLD static enum lmc_status lmc__index_entry(lmc__index_builder *b, const char *kind,
+                                                  uint64_t stored, const uint8_t *body,
+                                                  size_t body_size)
 {
     LMC__TRY(lmc__grow_index(b, &b->entries, kind, 4));
     LMC__TRY(lmc__append_varint(&b->entries, stored));
@@ -18879,8 +18261,8 @@ static enum lmc_status lmc__index_run_end(lmc__index_builder *b)
 }
 
 /* The next section, with its body; of an ancillary one only its size counts. */
-static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
-                                          const uint8_t *body, uint64_t body_size)
+LMC__COLD static enum lmc_status lmc__index_section(lmc__index_builder *b, const char *kind,
+                                                    const uint8_t *body, uint64_t body_size)
 {
     const uint64_t stored = LMC__SECTION_HEADER_SIZE + body_size;
     LMC__TRY(lmc__index_run_end(b));
@@ -18920,8 +18302,8 @@ static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
-/* Where the digester puts the fingerprints of the file at hand. They move when the index grows: so
- * a digester is told anew before each wave is absorbed. */
+/* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
+ * it is told anew before each wave is absorbed. */
 static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
 {
     return b->entries.data + b->fingerprints_at;
@@ -18939,8 +18321,8 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 }
 
 /* All of the file was absorbed by d, so many bytes: its facts are known now. */
-static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                uint64_t file_size)
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
+                                          uint64_t file_size)
 {
     uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
@@ -18952,8 +18334,7 @@ static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_fil
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. With its size a reader finds it; with its
- * Header_CRC it tells it from another one of the same numbers. */
+/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -19002,7 +18383,7 @@ static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing
 
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
  * is there twice, and have no NUL, so they can be C strings. */
-static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 {
     lmc__item last, next;
     uint32_t i;
@@ -19075,7 +18456,7 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
 }
 
 /* Tensors that have no more bytes to come. */
-static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
+LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
     for (; h->tensor < f->n_tensors &&
@@ -19202,7 +18583,7 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
 }
 
 /* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count: it may be made in another way. */
+ * count. */
 static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
 {
     const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
@@ -19251,34 +18632,32 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                 lmc__restore, if nothing     the end            BASE_MISSING
- *                                 is written
- *   it is the one that the        lmc__check_base              header             BASE_WRONG
- *   header names
- *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
- *   the base has                                               opening            salvage
- * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
- * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore                 done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's                                     done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
- * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -19315,8 +18694,8 @@ typedef struct lmc__origin {
  * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
  * that its files and tensors are said to have; whether its bytes are theirs shows when they are
  * read. On errors the origin is to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                        const lmc_base *base, void *alloc_user)
+LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                                  const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
@@ -19362,15 +18741,16 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* From item *i on the next one of that name; NULL: there are no more. Numbers are kept in 32 bits,
- * plus 1. */
+/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
+ * 1. */
 static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
 {
     const lmc__item *const item = lmc__get_item(o, *i);
-    return *i < o->items.size / sizeof *item && ++*i < UINT32_MAX && item->size == strlen(name) &&
-                   memcmp(item->name, name, item->size) == 0
-               ? item
-               : NULL;
+    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
+        memcmp(item->name, name, item->size) != 0)
+        return NULL;
+    ++*i;
+    return item;
 }
 
 static size_t lmc__first_named(const lmc__origin *o, const char *name)
@@ -19387,8 +18767,8 @@ static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const ch
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                const char *dtype, uint64_t size)
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
 {
     size_t i = lmc__first_named(o, name);
     const lmc__item *item;
@@ -19404,11 +18784,13 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 }
 
 /* The same for a part of another item. */
-static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    size_t i = part->name ? lmc__first_named(o, part->name) : SIZE_MAX;
     const lmc__item *item;
-    while (part->name && (item = lmc__next_named(o, part->name, &i)) != NULL) {
+    size_t i;
+    if (!part->name) return 0;
+    i = lmc__first_named(o, part->name);
+    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
         const uint64_t size = lmc__item_size(o, item);
         if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
             part->size <= size - part->offset)
@@ -19416,9 +18798,6 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
     }
     return 0;
 }
-#endif
-
-#ifndef LMC_NO_ENCODER
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -19514,7 +18893,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 
 /* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
-static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
+LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
     unsigned parts;
@@ -19562,8 +18941,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
 }
 
 /* Segment s of the run, which has a prediction, maps to bytes that are there. */
-static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                          const lmc__segment *s, enum lmc_status not_in_base)
+LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                                    const lmc__segment *s,
+                                                    enum lmc_status not_in_base)
 {
     const enum lmc_status refused =
         run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
@@ -21280,14 +20660,19 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
-
-/* At any time: what was written is then no LMC file, as it has no trailer. */
+/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
+ * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+#endif
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_quantizers(w);
+#ifndef LMC_NO_QUANTIZE
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
     lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
@@ -21596,19 +20981,18 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. Three things bound what is in flight: the wave is full
- * (its decoded bytes do not fit into `out`), a wave may have no blocks in the buffer that is to be
- * read to (is_other_used), and a section that refers to this snapshot waits for all before it.
+ * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
+ * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
+ * section that refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come. The index grows with files, tensors and blocks, and is limited by the caller.
+ * really come.
  *
- * A block goes to write() only after its CRC was compared; in its order; and one wave later. With
- * write_at it goes there in the wave that decodes it, in any order, if its stream is one file.
- * begin_file and end_file come between waves; where a wave has bytes of several files, what is
- * before the last border is written at once. Only when lmc_snapshot_restore returns LMC_OK are
- * names, sizes and fingerprints known to be right, since the index that repeats them comes last. */
+ * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
+ * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file come
+ * between waves; where a wave has bytes of several files, what is before the last border is written
+ * at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -21664,8 +21048,7 @@ typedef struct lmc__restorer {
 /* Bytes of the stream that are read at once, for each worker: bf16 weights grow by half when they
  * are decoded, so these are more than a wave. */
 #define LMC__READ_SIZE LMC__WAVE_SIZE
-/* The first, as there may be little. Then four times as many with each read, up to those: nothing
- * is decoded beside the first reads, and those of 16 workers are 8 MiB. */
+/* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
 /* The file that was begun. */
@@ -21924,10 +21307,9 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what
- * the run says of its size; a prediction is read to where the block will be decoded over it.
- *
- * unread: LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
+ * run says of its size; a prediction is read to where the block will be decoded over it. unread:
+ * LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -22474,10 +21856,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *
  * Where they are not cut alike, a link is asked for less than a block, again and again for
  * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded, whatever a file refers to (work.h).
- *
- * Links that are used one at a time share the buffers of a lender (options.lender): so nothing of
- * the coder may be in use while a prediction is read, which may need it.
+ * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
+ * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
  *
  * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
  * latter bring tables with gaps, and a way to read a run of their own (read_run). */
@@ -22727,10 +22107,7 @@ static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *r
 /* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
  * the header. A second one for what of a large index lies before it. The header itself is read
  * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be.
- *
- * The trailer's size of the file must be that of the source, and header, index and trailer must
- * leave nothing out: what lies between them the index accounts for. */
+ * else it may be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -22803,8 +22180,8 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. More would be fewer requests to a source that is far away, and more
- * memory. A source that several workers read at once is near: there each reads a block. */
+/* Code that is fetched at once. A source that several workers read at once is near: there each
+ * reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
 /* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
@@ -22896,8 +22273,7 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 }
 
 /* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows. Its own checks do not tell it from a block of another file that has the same
- * number there, and perhaps the same size. */
+ * the index knows, and not one of another file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -22974,9 +22350,8 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
 }
 
 /* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers, as this reader or
- * one that shares them reads them; from then on the code, and wave by wave. has_code: all of it is
- * in the coder's, and not too much. */
+ * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
+ * wave by wave. has_code: all of it is in the coder's, and not too much. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -23043,9 +22418,9 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 
 /* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
  * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and so asked for once
- * of the next link; and who asks here and there pays for a block. A neighbour that is lost must not
- * cost this one: then it is read alone, and of damaged files always. */
+ * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
+ * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
+ * alone, and of damaged files always. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -23067,15 +22442,13 @@ static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, si
     return status;
 }
 
-/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL.
- * With them there are three ways, whichever fits the next bytes:
+/* Bytes of a file, run by run. windows: of those that are asked for to predict others, or NULL. With
+ * them there are three ways, whichever fits the next bytes:
  *  - they are in a window;
  *  - they begin with a block that is wanted whole, or are the rest of the run from a block on:
- *    straight to out, as many whole blocks as there are. The links of a chain are mostly cut alike,
- *    and then a block goes through all of them at one place;
+ *    straight to out, as many whole blocks as there are;
  *  - else a window is filled, from the block that they begin in.
- * A byte that is in no run is lost (salvage), and what was read before it is of no use to the
- * caller, who learns of no sizes. */
+ * A byte that is in no run is lost (salvage). */
 static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                         uint64_t offset, uint8_t *out, size_t size)
 {
@@ -23132,9 +22505,8 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
 }
 
 /* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. What it reads refers to nothing of this snapshot (lmc__add_run), so
- * this is one level deep. In damaged files runs may lie one over the other, and then what is found
- * in a place may be another run than the one that was added: that is why it is asked again. */
+ * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
+ * level deep; in damaged files runs may lie one over the other, so it is asked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -23155,10 +22527,10 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which the CRCs of blocks do not tell if whole blocks, with what the index has of them, are
- * another snapshot's. *crc: of all its bytes, as blocks say. */
-static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number, const lmc_file *whole,
-                                         uint64_t offset, void *dst, uint32_t *crc)
+ * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
+                                                   const lmc_file *whole, uint64_t offset,
+                                                   void *dst, uint32_t *crc)
 {
     const size_t n = lmc__count_fingerprints(whole);
     lmc__digester digester;
@@ -23190,8 +22562,8 @@ static int lmc__checks_fingerprints(const lmc_reader *r)
     return !r->options.skip_fingerprints && !r->is_salvage;
 }
 
-LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number, uint64_t offset,
-                                             void *dst, size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_file(lmc_reader *r, size_t file_number,
+                                                       uint64_t offset, void *dst, size_t size)
 {
     uint64_t position = offset;
     const lmc_file *f;
@@ -23213,9 +22585,9 @@ static size_t lmc__number_of_tensor(const lmc_file *f, const lmc_tensor *tensor)
 }
 
 /* Of a tensor that is the reader's own the fingerprint is that of the index. */
-LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
-                                               const lmc_tensor *tensor, uint64_t offset, void *dst,
-                                               size_t size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number,
+                                                         const lmc_tensor *tensor, uint64_t offset,
+                                                         void *dst, size_t size)
 {
     const lmc_file *const f = lmc_reader_get_file(r, file_number);
     lmc_tensor alone;
@@ -23239,7 +22611,7 @@ LMC_API enum lmc_status lmc_reader_read_tensor(lmc_reader *r, size_t file_number
 /* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
  * coded bytes are. */
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
     *info = r->info;
@@ -23340,8 +22712,9 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *tensor,
+                                                               uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     size_t i, number;
@@ -23354,7 +22727,7 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
     return LMC_OK;
 }
 
-static const char *lmc__key_at(const lmc__tables *t, size_t i)
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
 {
     return (const char *)t->keys.data +
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
@@ -23368,22 +22741,22 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = lmc__key_at(&r->tables, i);
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
 /* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                           const void **value, size_t *size)
 {
     const lmc__tables *const t = r ? &r->tables : NULL;
     const char *found;
     size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__key_at(t, i), key) < 0);
-    if (i == t->n_metadata || strcmp(lmc__key_at(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
     return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 
@@ -23483,7 +22856,8 @@ static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *na
     return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
-LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path,
+                                                       size_t *file_number)
 {
     const lmc__item *found;
     int next;
@@ -23495,8 +22869,9 @@ LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, si
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
-                                               size_t *file_number, const lmc_tensor **tensor)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path,
+                                                         const char *name, size_t *file_number,
+                                                         const lmc_tensor **tensor)
 {
     const lmc__item *found;
     size_t wanted = 0;
@@ -24255,18 +23630,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
  *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
  *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
- * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
+ * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
-
-/* Frees what lmc_writer_copy_file has made. */
-static void lmc__free_quantizers(lmc_writer *w)
-{
-#ifndef LMC_NO_QUANTIZE
-    size_t i;
-    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
-        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
-#endif
-}
 
 #ifndef LMC_NO_QUANTIZE
 /* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
@@ -24290,13 +23655,13 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 {
     uint32_t crc = 0;
     uint64_t at;
+    size_t n;
     LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
-    for (at = 0; at < file->size;) {
-        const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
+    for (at = 0; at < file->size; at += n) {
+        n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
         LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
         LMC__TRY(lmc_writer_write(w, piece->data, n));
-        at += n;
     }
     LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -24329,7 +23694,8 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
 }
 
 /* What fails when the file is begun has spoilt the writer, as any of its calls would. */
-LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
+                                                       size_t file_number)
 {
     enum lmc_status status;
     if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;
@@ -24380,10 +23746,10 @@ LMC_API size_t lmc_compress_bound(size_t size)
 /* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
  * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
  * a reader can tell the dtype. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
-                                           enum lmc_dtype dtype, const void *src,
-                                           const lmc_stream *stream,
-                                           const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
+                                                     enum lmc_dtype dtype, const void *src,
+                                                     const lmc_stream *stream,
+                                                     const lmc_compress_options *options)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
@@ -24423,9 +23789,9 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
     return status;
 }
 
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                     size_t size, enum lmc_dtype dtype,
-                                     const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
+                                               const void *src, size_t size, enum lmc_dtype dtype,
+                                               const lmc_compress_options *options)
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed;
@@ -24445,9 +23811,9 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
 #endif
 
 /* A reader of the LMC file at src; its only regular file, without a base. */
-static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
-                                     const void *src, size_t src_size,
-                                     const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
+                                               lmc_memory *memory, const void *src, size_t src_size,
+                                               const lmc_compress_options *options)
 {
     lmc_reader_options reader_options;
     lmc_source source;
@@ -24469,9 +23835,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     return LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype,
-                                              const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                        uint64_t *size, enum lmc_dtype *dtype,
+                                                        const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -24489,8 +23855,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                 const void *src, size_t src_size,
+                                                 const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -24555,8 +23922,9 @@ static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_pa
 }
 
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                                    enum lmc_dtype dtype,
+                                                    const lmc_compress_options *options)
 {
     lmc__file_to_file f;
     lmc_source source;
@@ -24593,8 +23961,8 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
 {
     lmc_restore_options o;
     lmc__file_to_file f;
@@ -24661,7 +24029,7 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 /* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
  * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
  * (spec/foreign-bases.md). */
-static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
+LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
     if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
@@ -24806,9 +24174,9 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
     return lmc_writer_end_file(writer);
 }
 
-LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n_arrays,
-                                              const lmc_text *texts, size_t n_texts)
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                        const lmc_array *arrays, size_t n_arrays,
+                                                        const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
     enum lmc_status status;

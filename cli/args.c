@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include "help.h"
 #include "input/base.h"
-#include "option_table.h"
 #include "sys/memory.h"
 #include "sys/names.h"
 #include "sys/report.h"
@@ -35,8 +33,7 @@ static void say_series_usage(const struct arguments *a)
     say(NULL, "usage: lmc series DIR %s %s", verbs[a->verb].command, verbs[a->verb].usage);
 }
 
-/* "--json is for -l, 'lmc diff', 'lmc stats' and 'lmc salvage'"; of an option that many verbs take,
- * who does not. */
+/* "--json is for -l, 'lmc diff' and 'lmc stats'"; if many take it: "-r is not for 'lmc diff'" */
 static int fail_option(const struct arguments *a, const struct option *o)
 {
     char list[512] = "", name[32];
@@ -365,8 +362,7 @@ static int check_combinations(const struct arguments *a)
     return CODE_OK;
 }
 
-/* A name that no file has, as "$x" is of a variable that is not set. Of tensors one may be empty. A
- * verb among the files of a plain command line, where no file is called so. */
+/* No empty name, as "$x" is if x is not set, but of a tensor; no verb in the place of a file. */
 static int check_names(const struct arguments *a)
 {
     const int n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->n_names;
@@ -404,8 +400,7 @@ static const struct {
     {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The argument behind the one at `at` that is no value of an option: the options before the verb
- * are read here as those of a plain verb. */
+/* The argument behind the one at `at` that is no value of an option; the verb is not known yet. */
 static int next_argument(const struct reading *r, int at)
 {
     const char *text = r->argv[at];

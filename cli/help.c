@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "help.h"
+#include "args.h"
 
 #include "sys/report.h"
 

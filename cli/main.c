@@ -1,12 +1,9 @@
 /* main.c - the command lmc: compresses files and checkpoints, with zstd's habits
  * SPDX-License-Identifier: MIT
  *
- * This file goes through the arguments that args.c has read.
- *
- * What belongs to the process and not to a verb is behind functions of sys/: the line on the
- * terminal (report.c), the progress (progress.c), the temporary name (temporary.c), the umask
- * (attributes.c), what runs when memory is out (memory.c). There is no other state outside of the
- * stack and the heap.
+ * The state of the process, outside of the stack and the heap, is in sys/: the line on the terminal
+ * (report.c), the progress (progress.c), temporary names (temporary.c), the umask (attributes.c),
+ * what runs when memory is out (memory.c).
  */
 #define LMC_PTHREADS /* lmc_pool; as in lmc_impl.c */
 #include "args.h"
@@ -14,9 +11,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 
-#include "choose/policy.h"
 #include "format/json.h"
-#include "help.h"
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
@@ -93,8 +88,7 @@ static int compare_operands(const void *a, const void *b)
     return order ? order : x < y ? -1 : x > y;
 }
 
-/* What is named twice is removed once: the second time it would be missing. Leaves how many names
- * are to be gone through, in their order. */
+/* What is named twice is removed once. Returns how many names are left, in their order. */
 static int drop_repeated(char **names, int n)
 {
     char ***sorted = (char ***)resize(NULL, (size_t)n + 1, sizeof *sorted);
@@ -111,8 +105,7 @@ static int drop_repeated(char **names, int n)
     return kept;
 }
 
-/* With --rm an input that is missing stops all: what was meant may be something else, such as a
- * verb that does not come first, and then nothing may go. */
+/* With --rm a missing input stops all: it may be a verb that does not come first. */
 static int check_inputs(const struct arguments *a)
 {
     struct stat st;

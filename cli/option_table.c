@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "option_table.h"
+#include "args.h"
 
 #include <ctype.h>
 #include <limits.h>
 
-#include "help.h"
 #include "input/base.h"
 #include "sys/memory.h"
 #include "sys/names.h"

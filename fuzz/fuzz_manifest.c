@@ -34,7 +34,7 @@ static FILE *silence;
 #include "../cli/sys/output.c"
 #include "../cli/sys/progress.c"
 #include "../cli/sys/made.c"
-#include "../cli/sys/printable.c"
+#include "../formats/printable.c"
 #include "../cli/sys/replace.c"
 #include "../cli/sys/report.c"
 #include "../cli/sys/temporary.c"

@@ -105,8 +105,7 @@
 
 #define LMC_STATUS LMC_NODISCARD LMC_API enum lmc_status
 
-/* The defaults of every struct: `lmc_writer_options options = LMC_DEFAULTS;`. All zero, so memset
- * does as well. */
+/* The defaults of every struct, all zero: `lmc_writer_options options = LMC_DEFAULTS;`. */
 #ifdef __cplusplus
 #define LMC_DEFAULTS                                                                               \
     {                                                                                              \
@@ -319,8 +318,7 @@ typedef struct lmc_block_info {
     uint64_t reserved[4]; /* zero; see the head of this part */
 } lmc_block_info;
 
-/* Largest encoded size of any block of size decoded bytes: size + LMC_BLOCK_HEADER_SIZE
- * (saturating). */
+/* Largest encoded size of a block of size bytes: size + LMC_BLOCK_HEADER_SIZE (saturating). */
 LMC_API size_t lmc_block_bound(size_t size);
 
 /* Workspace in bytes to encode or decode blocks of up to n elements of `width` bytes (1, 2, 4 or 8;
@@ -668,56 +666,49 @@ LMC__INLINE uint64_t lmc__min64(uint64_t a, uint64_t b) { return a < b ? a : b; 
 LMC_API const char *lmc_version(void) { return LMC_VERSION; }
 
 /* Searched by value, so the order is free. */
+#define LMC__STATUS(status, text) {status, #status, text}
 static const struct {
     enum lmc_status status;
     const char *name, *text;
 } lmc__statuses[] = {
-    {LMC_OK, "LMC_OK", "success"},
-    {LMC_ERR_ARGUMENT, "LMC_ERR_ARGUMENT",
-     "invalid argument (NULL, contradictory or out of range): see the comment of the function in "
-     "lmc.h"},
-    {LMC_ERR_DST_TOO_SMALL, "LMC_ERR_DST_TOO_SMALL",
-     "the output buffer is too small: the function's bound tells what is enough "
-     "(lmc_compress_bound, "
-     "lmc_decompressed_size, lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"},
-    {LMC_ERR_WORKSPACE, "LMC_ERR_WORKSPACE",
-     "the workspace is too small: lmc_block_workspace_size and lmc_tensor_workspace_size tell what "
-     "is enough"},
-    {LMC_ERR_MEMORY, "LMC_ERR_MEMORY", "out of memory: use fewer workers or smaller blocks"},
-    {LMC_ERR_READ, "LMC_ERR_READ", "reading failed"},
-    {LMC_ERR_WRITE, "LMC_ERR_WRITE", "writing failed"},
-    {LMC_ERR_NOT_FOUND, "LMC_ERR_NOT_FOUND",
-     "not found in the snapshot: list it to see what it holds"},
-    {LMC_ERR_LIMIT, "LMC_ERR_LIMIT",
-     "exceeds a limit of the format or of the caller: raise the limit if you trust the data"},
-    {LMC_ERR_SIZE, "LMC_ERR_SIZE", "too large for a 32-bit program: use a 64-bit build"},
-    {LMC_ERR_READ_BACK, "LMC_ERR_READ_BACK",
-     "some tensors are copies of others in the snapshot: restore it from a file or to files, not "
-     "from a pipe to a pipe"},
-    {LMC_ERR_AMBIGUOUS, "LMC_ERR_AMBIGUOUS",
-     "several files have a tensor of that name: name the file, too"},
-    {LMC_ERR_CANCELLED, "LMC_ERR_CANCELLED", "cancelled"},
-    {LMC_ERR_LOST, "LMC_ERR_LOST", "lost: the damaged file does not have these bytes any more"},
-    {LMC_ERR_NOT_ONE_FILE, "LMC_ERR_NOT_ONE_FILE",
-     "this snapshot holds several files, or a directory, not one file: restore it with lmc -d, or "
-     "by "
-     "lmc_snapshot_restore or lmc_reader_open"},
-    {LMC_ERR_CHANGED, "LMC_ERR_CHANGED",
-     "the data changed while it was saved: save it again while nothing writes to it"},
-    {LMC_ERR_NOT_LMC, "LMC_ERR_NOT_LMC", "not an LMC file"},
-    {LMC_ERR_VERSION, "LMC_ERR_VERSION",
-     "another version of the LMC format: use the lmc that wrote it (of 0.4: 0.5), or a newer one"},
-    {LMC_ERR_UNSUPPORTED, "LMC_ERR_UNSUPPORTED",
-     "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"},
-    {LMC_ERR_TRUNCATED, "LMC_ERR_TRUNCATED",
-     "truncated: the data ends early; fetch or write the file again"},
-    {LMC_ERR_CORRUPT, "LMC_ERR_CORRUPT",
-     "corrupt: the data breaks a rule of the format; use another copy"},
-    {LMC_ERR_CHECKSUM, "LMC_ERR_CHECKSUM", "corrupt: a checksum does not match; use another copy"},
-    {LMC_ERR_BASE_MISSING, "LMC_ERR_BASE_MISSING",
-     "this is a delta: its base, the snapshot that it was made against, is needed"},
-    {LMC_ERR_BASE_WRONG, "LMC_ERR_BASE_WRONG",
-     "wrong base: not the snapshot that the delta was made against"}};
+    LMC__STATUS(LMC_OK, "success"),
+    LMC__STATUS(LMC_ERR_ARGUMENT, "invalid argument (NULL, contradictory or out of range): see the "
+                                  "comment of the function in lmc.h"),
+    LMC__STATUS(LMC_ERR_DST_TOO_SMALL, "the output buffer is too small: the function's bound tells "
+                                       "what is enough (lmc_compress_bound, lmc_decompressed_size, "
+                                       "lmc_tensor_bound, lmc_block_bound, lmc_block_parse)"),
+    LMC__STATUS(LMC_ERR_WORKSPACE, "the workspace is too small: lmc_block_workspace_size and "
+                                   "lmc_tensor_workspace_size tell what is enough"),
+    LMC__STATUS(LMC_ERR_MEMORY, "out of memory: use fewer workers or smaller blocks"),
+    LMC__STATUS(LMC_ERR_READ, "reading failed"),
+    LMC__STATUS(LMC_ERR_WRITE, "writing failed"),
+    LMC__STATUS(LMC_ERR_NOT_FOUND, "not found in the snapshot: list it to see what it holds"),
+    LMC__STATUS(
+        LMC_ERR_LIMIT,
+        "exceeds a limit of the format or of the caller: raise the limit if you trust the data"),
+    LMC__STATUS(LMC_ERR_SIZE, "too large for a 32-bit program: use a 64-bit build"),
+    LMC__STATUS(LMC_ERR_READ_BACK, "some tensors are copies of others in the snapshot: restore it "
+                                   "from a file or to files, not from a pipe to a pipe"),
+    LMC__STATUS(LMC_ERR_AMBIGUOUS, "several files have a tensor of that name: name the file, too"),
+    LMC__STATUS(LMC_ERR_CANCELLED, "cancelled"),
+    LMC__STATUS(LMC_ERR_LOST, "lost: the damaged file does not have these bytes any more"),
+    LMC__STATUS(LMC_ERR_NOT_ONE_FILE,
+                "this snapshot holds several files, or a directory, not one file: restore it with "
+                "lmc -d, or by lmc_snapshot_restore or lmc_reader_open"),
+    LMC__STATUS(LMC_ERR_CHANGED,
+                "the data changed while it was saved: save it again while nothing writes to it"),
+    LMC__STATUS(LMC_ERR_NOT_LMC, "not an LMC file"),
+    LMC__STATUS(LMC_ERR_VERSION, "another version of the LMC format: use the lmc that wrote it (of "
+                                 "0.4: 0.5), or a newer one"),
+    LMC__STATUS(LMC_ERR_UNSUPPORTED,
+                "unknown feature of the LMC format: use a newer lmc, or this build leaves it out"),
+    LMC__STATUS(LMC_ERR_TRUNCATED, "truncated: the data ends early; fetch or write the file again"),
+    LMC__STATUS(LMC_ERR_CORRUPT, "corrupt: the data breaks a rule of the format; use another copy"),
+    LMC__STATUS(LMC_ERR_CHECKSUM, "corrupt: a checksum does not match; use another copy"),
+    LMC__STATUS(LMC_ERR_BASE_MISSING,
+                "this is a delta: its base, the snapshot that it was made against, is needed"),
+    LMC__STATUS(LMC_ERR_BASE_WRONG,
+                "wrong base: not the snapshot that the delta was made against")};
 
 LMC_API const char *lmc_status_name(enum lmc_status status)
 {
@@ -966,13 +957,7 @@ enum {
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Some of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
- * is that of the page on quantised elements.
- *
- * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
- * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
- * machine.
+ * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
@@ -1104,20 +1089,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does:
- *
- *     crc32c, sum64                              crc32c.h, sum64.h
- *     join, split                                split_join.h
- *     split_root, join_root                      split_root.h, join_root.h
- *     is_constant, count_ones                    count.h
- *     map, partition, merge                      map.h, partition.h, merge.h
- *     flatten, unflatten                         flatten.h
- *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     patch                                      patch.h
- *     list_changes, rank_changes                 changes.h
- *     restore_rows and all behind it             grids.h */
+ * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -1158,14 +1132,40 @@ typedef struct lmc__kernels {
  * byte 0 in the lowest bits. */
 
 /* clang-format off */
+/* What is known of a half x of m, of four bits: N, the number of its ones; P, their places,
+ * packed; B, a byte of 1 for each one; R, how many bits of its kind are before each bit, ones
+ * from 16 on. LMC__OF_MASKS: f for each m; h and l are its upper and lower half, H and L the same
+ * of ~m. */
+enum {
+    LMC__N0 = 0, LMC__P0 = 0, LMC__B0 = 0, LMC__R0 = 0x3020100, LMC__N1 = 1, LMC__P1 = 0,
+    LMC__B1 = 1, LMC__R1 = 0x2010010, LMC__N2 = 1, LMC__P2 = 1, LMC__B2 = 0x100,
+    LMC__R2 = 0x2011000, LMC__N3 = 2, LMC__P3 = 0x100, LMC__B3 = 0x101, LMC__R3 = 0x1001110,
+    LMC__N4 = 1, LMC__P4 = 2, LMC__B4 = 0x10000, LMC__R4 = 0x2100100, LMC__N5 = 2,
+    LMC__P5 = 0x200, LMC__B5 = 0x10001, LMC__R5 = 0x1110010, LMC__N6 = 2, LMC__P6 = 0x201,
+    LMC__B6 = 0x10100, LMC__R6 = 0x1111000, LMC__N7 = 3, LMC__P7 = 0x20100, LMC__B7 = 0x10101,
+    LMC__R7 = 0x121110, LMC__N8 = 1, LMC__P8 = 3, LMC__B8 = 0x1000000, LMC__R8 = 0x10020100,
+    LMC__N9 = 2, LMC__P9 = 0x300, LMC__B9 = 0x1000001, LMC__R9 = 0x11010010, LMC__N10 = 2,
+    LMC__P10 = 0x301, LMC__B10 = 0x1000100, LMC__R10 = 0x11011000, LMC__N11 = 3,
+    LMC__P11 = 0x30100, LMC__B11 = 0x1000101, LMC__R11 = 0x12001110, LMC__N12 = 2,
+    LMC__P12 = 0x302, LMC__B12 = 0x1010000, LMC__R12 = 0x11100100, LMC__N13 = 3,
+    LMC__P13 = 0x30200, LMC__B13 = 0x1010001, LMC__R13 = 0x12110010, LMC__N14 = 3,
+    LMC__P14 = 0x30201, LMC__B14 = 0x1010100, LMC__R14 = 0x12111000, LMC__N15 = 4,
+    LMC__P15 = 0x3020100, LMC__B15 = 0x1010101, LMC__R15 = 0x13121110
+};
+#define LMC__OF_LOW(f, h, H) \
+    f(h, H, 0, 15), f(h, H, 1, 14), f(h, H, 2, 13), f(h, H, 3, 12), f(h, H, 4, 11), \
+    f(h, H, 5, 10), f(h, H, 6, 9), f(h, H, 7, 8), f(h, H, 8, 7), f(h, H, 9, 6), \
+    f(h, H, 10, 5), f(h, H, 11, 4), f(h, H, 12, 3), f(h, H, 13, 2), f(h, H, 14, 1), \
+    f(h, H, 15, 0)
+#define LMC__OF_MASKS(f) \
+    {LMC__OF_LOW(f, 0, 15), LMC__OF_LOW(f, 1, 14), LMC__OF_LOW(f, 2, 13), LMC__OF_LOW(f, 3, 12), \
+     LMC__OF_LOW(f, 4, 11), LMC__OF_LOW(f, 5, 10), LMC__OF_LOW(f, 6, 9), LMC__OF_LOW(f, 7, 8), \
+     LMC__OF_LOW(f, 8, 7), LMC__OF_LOW(f, 9, 6), LMC__OF_LOW(f, 10, 5), LMC__OF_LOW(f, 11, 4), \
+     LMC__OF_LOW(f, 12, 3), LMC__OF_LOW(f, 13, 2), LMC__OF_LOW(f, 14, 1), LMC__OF_LOW(f, 15, 0)}
+
 /* Number of one bits of m. */
-static const uint8_t lmc__ones[256] =
-    {0,1,1,2,1,2,2,3,1,2,2,3,2,3,3,4,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
-    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,
-    6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,1,2,2,3,2,3,3,4,2,3,3,4,3,4,4,
-    5,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
-    7,2,3,3,4,3,4,4,5,3,4,4,5,4,5,5,6,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,7,3,4,4,5,4,5,5,6,4,5,5,6,5,6,6,
-    7,4,5,5,6,5,6,6,7,5,6,6,7,6,7,7,8};
+#define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l
+static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);
 
 /* 256 numbers, number m of which is the exclusive or of those arguments, a to h, whose bits are
  * set in m. */
@@ -1298,184 +1298,26 @@ static const uint64_t lmc__moves[256][4] =
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
  * the rest 0: a shuffle by them sorts eight bytes. */
-static const uint64_t lmc__sort_places[256][2] =
-    {{0x706050403020100,0},{0x7060504030201,0},{0x7060504030200,1},{0x70605040302,0x100},
-    {0x7060504030100,2},{0x70605040301,0x200},{0x70605040300,0x201},{0x706050403,0x20100},
-    {0x7060504020100,3},{0x70605040201,0x300},{0x70605040200,0x301},{0x706050402,0x30100},
-    {0x70605040100,0x302},{0x706050401,0x30200},{0x706050400,0x30201},{0x7060504,0x3020100},
-    {0x7060503020100,4},{0x70605030201,0x400},{0x70605030200,0x401},{0x706050302,0x40100},
-    {0x70605030100,0x402},{0x706050301,0x40200},{0x706050300,0x40201},{0x7060503,0x4020100},
-    {0x70605020100,0x403},{0x706050201,0x40300},{0x706050200,0x40301},{0x7060502,0x4030100},
-    {0x706050100,0x40302},{0x7060501,0x4030200},{0x7060500,0x4030201},{0x70605,0x403020100},
-    {0x7060403020100,5},{0x70604030201,0x500},{0x70604030200,0x501},{0x706040302,0x50100},
-    {0x70604030100,0x502},{0x706040301,0x50200},{0x706040300,0x50201},{0x7060403,0x5020100},
-    {0x70604020100,0x503},{0x706040201,0x50300},{0x706040200,0x50301},{0x7060402,0x5030100},
-    {0x706040100,0x50302},{0x7060401,0x5030200},{0x7060400,0x5030201},{0x70604,0x503020100},
-    {0x70603020100,0x504},{0x706030201,0x50400},{0x706030200,0x50401},{0x7060302,0x5040100},
-    {0x706030100,0x50402},{0x7060301,0x5040200},{0x7060300,0x5040201},{0x70603,0x504020100},
-    {0x706020100,0x50403},{0x7060201,0x5040300},{0x7060200,0x5040301},{0x70602,0x504030100},
-    {0x7060100,0x5040302},{0x70601,0x504030200},{0x70600,0x504030201},{0x706,0x50403020100},
-    {0x7050403020100,6},{0x70504030201,0x600},{0x70504030200,0x601},{0x705040302,0x60100},
-    {0x70504030100,0x602},{0x705040301,0x60200},{0x705040300,0x60201},{0x7050403,0x6020100},
-    {0x70504020100,0x603},{0x705040201,0x60300},{0x705040200,0x60301},{0x7050402,0x6030100},
-    {0x705040100,0x60302},{0x7050401,0x6030200},{0x7050400,0x6030201},{0x70504,0x603020100},
-    {0x70503020100,0x604},{0x705030201,0x60400},{0x705030200,0x60401},{0x7050302,0x6040100},
-    {0x705030100,0x60402},{0x7050301,0x6040200},{0x7050300,0x6040201},{0x70503,0x604020100},
-    {0x705020100,0x60403},{0x7050201,0x6040300},{0x7050200,0x6040301},{0x70502,0x604030100},
-    {0x7050100,0x6040302},{0x70501,0x604030200},{0x70500,0x604030201},{0x705,0x60403020100},
-    {0x70403020100,0x605},{0x704030201,0x60500},{0x704030200,0x60501},{0x7040302,0x6050100},
-    {0x704030100,0x60502},{0x7040301,0x6050200},{0x7040300,0x6050201},{0x70403,0x605020100},
-    {0x704020100,0x60503},{0x7040201,0x6050300},{0x7040200,0x6050301},{0x70402,0x605030100},
-    {0x7040100,0x6050302},{0x70401,0x605030200},{0x70400,0x605030201},{0x704,0x60503020100},
-    {0x703020100,0x60504},{0x7030201,0x6050400},{0x7030200,0x6050401},{0x70302,0x605040100},
-    {0x7030100,0x6050402},{0x70301,0x605040200},{0x70300,0x605040201},{0x703,0x60504020100},
-    {0x7020100,0x6050403},{0x70201,0x605040300},{0x70200,0x605040301},{0x702,0x60504030100},
-    {0x70100,0x605040302},{0x701,0x60504030200},{0x700,0x60504030201},{7,0x6050403020100},
-    {0x6050403020100,7},{0x60504030201,0x700},{0x60504030200,0x701},{0x605040302,0x70100},
-    {0x60504030100,0x702},{0x605040301,0x70200},{0x605040300,0x70201},{0x6050403,0x7020100},
-    {0x60504020100,0x703},{0x605040201,0x70300},{0x605040200,0x70301},{0x6050402,0x7030100},
-    {0x605040100,0x70302},{0x6050401,0x7030200},{0x6050400,0x7030201},{0x60504,0x703020100},
-    {0x60503020100,0x704},{0x605030201,0x70400},{0x605030200,0x70401},{0x6050302,0x7040100},
-    {0x605030100,0x70402},{0x6050301,0x7040200},{0x6050300,0x7040201},{0x60503,0x704020100},
-    {0x605020100,0x70403},{0x6050201,0x7040300},{0x6050200,0x7040301},{0x60502,0x704030100},
-    {0x6050100,0x7040302},{0x60501,0x704030200},{0x60500,0x704030201},{0x605,0x70403020100},
-    {0x60403020100,0x705},{0x604030201,0x70500},{0x604030200,0x70501},{0x6040302,0x7050100},
-    {0x604030100,0x70502},{0x6040301,0x7050200},{0x6040300,0x7050201},{0x60403,0x705020100},
-    {0x604020100,0x70503},{0x6040201,0x7050300},{0x6040200,0x7050301},{0x60402,0x705030100},
-    {0x6040100,0x7050302},{0x60401,0x705030200},{0x60400,0x705030201},{0x604,0x70503020100},
-    {0x603020100,0x70504},{0x6030201,0x7050400},{0x6030200,0x7050401},{0x60302,0x705040100},
-    {0x6030100,0x7050402},{0x60301,0x705040200},{0x60300,0x705040201},{0x603,0x70504020100},
-    {0x6020100,0x7050403},{0x60201,0x705040300},{0x60200,0x705040301},{0x602,0x70504030100},
-    {0x60100,0x705040302},{0x601,0x70504030200},{0x600,0x70504030201},{6,0x7050403020100},
-    {0x50403020100,0x706},{0x504030201,0x70600},{0x504030200,0x70601},{0x5040302,0x7060100},
-    {0x504030100,0x70602},{0x5040301,0x7060200},{0x5040300,0x7060201},{0x50403,0x706020100},
-    {0x504020100,0x70603},{0x5040201,0x7060300},{0x5040200,0x7060301},{0x50402,0x706030100},
-    {0x5040100,0x7060302},{0x50401,0x706030200},{0x50400,0x706030201},{0x504,0x70603020100},
-    {0x503020100,0x70604},{0x5030201,0x7060400},{0x5030200,0x7060401},{0x50302,0x706040100},
-    {0x5030100,0x7060402},{0x50301,0x706040200},{0x50300,0x706040201},{0x503,0x70604020100},
-    {0x5020100,0x7060403},{0x50201,0x706040300},{0x50200,0x706040301},{0x502,0x70604030100},
-    {0x50100,0x706040302},{0x501,0x70604030200},{0x500,0x70604030201},{5,0x7060403020100},
-    {0x403020100,0x70605},{0x4030201,0x7060500},{0x4030200,0x7060501},{0x40302,0x706050100},
-    {0x4030100,0x7060502},{0x40301,0x706050200},{0x40300,0x706050201},{0x403,0x70605020100},
-    {0x4020100,0x7060503},{0x40201,0x706050300},{0x40200,0x706050301},{0x402,0x70605030100},
-    {0x40100,0x706050302},{0x401,0x70605030200},{0x400,0x70605030201},{4,0x7060503020100},
-    {0x3020100,0x7060504},{0x30201,0x706050400},{0x30200,0x706050401},{0x302,0x70605040100},
-    {0x30100,0x706050402},{0x301,0x70605040200},{0x300,0x70605040201},{3,0x7060504020100},{0x20100,
-    0x706050403},{0x201,0x70605040300},{0x200,0x70605040301},{2,0x7060504030100},{0x100,
-    0x70605040302},{1,0x7060504030200},{0,0x7060504030201},{0,0x706050403020100}};
+#define LMC__PLACES(h, l) \
+    (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
+#define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
+static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES);
 #endif
 
 #if LMC__NEON
 /* Where the bytes of a merge come from: places 0 .. 15 are of the left list, 16 .. 31 of the
  * right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where it has ones. high[m] is for
  * the second byte of a pair whose first one has c ones: |high - c|, of signed bytes, is 8 - c, 9
- * - c, ... for zeros, 16 + c, 17 + c, ... for ones. */
-static const uint64_t lmc__merge_low[256] =
-    {0x706050403020100,0x605040302010010,0x605040302011000,0x504030201001110,0x605040302100100,
-    0x504030201110010,0x504030201111000,0x403020100121110,0x605040310020100,0x504030211010010,
-    0x504030211011000,0x403020112001110,0x504030211100100,0x403020112110010,0x403020112111000,
-    0x302010013121110,0x605041003020100,0x504031102010010,0x504031102011000,0x403021201001110,
-    0x504031102100100,0x403021201110010,0x403021201111000,0x302011300121110,0x504031110020100,
-    0x403021211010010,0x403021211011000,0x302011312001110,0x403021211100100,0x302011312110010,
-    0x302011312111000,0x201001413121110,0x605100403020100,0x504110302010010,0x504110302011000,
-    0x403120201001110,0x504110302100100,0x403120201110010,0x403120201111000,0x302130100121110,
-    0x504110310020100,0x403120211010010,0x403120211011000,0x302130112001110,0x403120211100100,
-    0x302130112110010,0x302130112111000,0x201140013121110,0x504111003020100,0x403121102010010,
-    0x403121102011000,0x302131201001110,0x403121102100100,0x302131201110010,0x302131201111000,
-    0x201141300121110,0x403121110020100,0x302131211010010,0x302131211011000,0x201141312001110,
-    0x302131211100100,0x201141312110010,0x201141312111000,0x100151413121110,0x610050403020100,
-    0x511040302010010,0x511040302011000,0x412030201001110,0x511040302100100,0x412030201110010,
-    0x412030201111000,0x313020100121110,0x511040310020100,0x412030211010010,0x412030211011000,
-    0x313020112001110,0x412030211100100,0x313020112110010,0x313020112111000,0x214010013121110,
-    0x511041003020100,0x412031102010010,0x412031102011000,0x313021201001110,0x412031102100100,
-    0x313021201110010,0x313021201111000,0x214011300121110,0x412031110020100,0x313021211010010,
-    0x313021211011000,0x214011312001110,0x313021211100100,0x214011312110010,0x214011312111000,
-    0x115001413121110,0x511100403020100,0x412110302010010,0x412110302011000,0x313120201001110,
-    0x412110302100100,0x313120201110010,0x313120201111000,0x214130100121110,0x412110310020100,
-    0x313120211010010,0x313120211011000,0x214130112001110,0x313120211100100,0x214130112110010,
-    0x214130112111000,0x115140013121110,0x412111003020100,0x313121102010010,0x313121102011000,
-    0x214131201001110,0x313121102100100,0x214131201110010,0x214131201111000,0x115141300121110,
-    0x313121110020100,0x214131211010010,0x214131211011000,0x115141312001110,0x214131211100100,
-    0x115141312110010,0x115141312111000,0x16151413121110,0x1006050403020100,0x1105040302010010,
-    0x1105040302011000,0x1204030201001110,0x1105040302100100,0x1204030201110010,0x1204030201111000,
-    0x1303020100121110,0x1105040310020100,0x1204030211010010,0x1204030211011000,0x1303020112001110,
-    0x1204030211100100,0x1303020112110010,0x1303020112111000,0x1402010013121110,0x1105041003020100,
-    0x1204031102010010,0x1204031102011000,0x1303021201001110,0x1204031102100100,0x1303021201110010,
-    0x1303021201111000,0x1402011300121110,0x1204031110020100,0x1303021211010010,0x1303021211011000,
-    0x1402011312001110,0x1303021211100100,0x1402011312110010,0x1402011312111000,0x1501001413121110,
-    0x1105100403020100,0x1204110302010010,0x1204110302011000,0x1303120201001110,0x1204110302100100,
-    0x1303120201110010,0x1303120201111000,0x1402130100121110,0x1204110310020100,0x1303120211010010,
-    0x1303120211011000,0x1402130112001110,0x1303120211100100,0x1402130112110010,0x1402130112111000,
-    0x1501140013121110,0x1204111003020100,0x1303121102010010,0x1303121102011000,0x1402131201001110,
-    0x1303121102100100,0x1402131201110010,0x1402131201111000,0x1501141300121110,0x1303121110020100,
-    0x1402131211010010,0x1402131211011000,0x1501141312001110,0x1402131211100100,0x1501141312110010,
-    0x1501141312111000,0x1600151413121110,0x1110050403020100,0x1211040302010010,0x1211040302011000,
-    0x1312030201001110,0x1211040302100100,0x1312030201110010,0x1312030201111000,0x1413020100121110,
-    0x1211040310020100,0x1312030211010010,0x1312030211011000,0x1413020112001110,0x1312030211100100,
-    0x1413020112110010,0x1413020112111000,0x1514010013121110,0x1211041003020100,0x1312031102010010,
-    0x1312031102011000,0x1413021201001110,0x1312031102100100,0x1413021201110010,0x1413021201111000,
-    0x1514011300121110,0x1312031110020100,0x1413021211010010,0x1413021211011000,0x1514011312001110,
-    0x1413021211100100,0x1514011312110010,0x1514011312111000,0x1615001413121110,0x1211100403020100,
-    0x1312110302010010,0x1312110302011000,0x1413120201001110,0x1312110302100100,0x1413120201110010,
-    0x1413120201111000,0x1514130100121110,0x1312110310020100,0x1413120211010010,0x1413120211011000,
-    0x1514130112001110,0x1413120211100100,0x1514130112110010,0x1514130112111000,0x1615140013121110,
-    0x1312111003020100,0x1413121102010010,0x1413121102011000,0x1514131201001110,0x1413121102100100,
-    0x1514131201110010,0x1514131201111000,0x1615141300121110,0x1413121110020100,0x1514131211010010,
-    0x1514131211011000,0x1615141312001110,0x1514131211100100,0x1615141312110010,0x1615141312111000,
-    0x1716151413121110};
-static const uint64_t lmc__merge_high[256] =
-    {0xF0E0D0C0B0A0908,0xE0D0C0B0A0908F0,0xE0D0C0B0A09F008,0xD0C0B0A0908EFF0,0xE0D0C0B0AF00908,
-    0xD0C0B0A09EF08F0,0xD0C0B0A09EFF008,0xC0B0A0908EEEFF0,0xE0D0C0BF00A0908,0xD0C0B0AEF0908F0,
-    0xD0C0B0AEF09F008,0xC0B0A09EE08EFF0,0xD0C0B0AEFF00908,0xC0B0A09EEEF08F0,0xC0B0A09EEEFF008,
-    0xB0A0908EDEEEFF0,0xE0D0CF00B0A0908,0xD0C0BEF0A0908F0,0xD0C0BEF0A09F008,0xC0B0AEE0908EFF0,
-    0xD0C0BEF0AF00908,0xC0B0AEE09EF08F0,0xC0B0AEE09EFF008,0xB0A09ED08EEEFF0,0xD0C0BEFF00A0908,
-    0xC0B0AEEEF0908F0,0xC0B0AEEEF09F008,0xB0A09EDEE08EFF0,0xC0B0AEEEFF00908,0xB0A09EDEEEF08F0,
-    0xB0A09EDEEEFF008,0xA0908ECEDEEEFF0,0xE0DF00C0B0A0908,0xD0CEF0B0A0908F0,0xD0CEF0B0A09F008,
-    0xC0BEE0A0908EFF0,0xD0CEF0B0AF00908,0xC0BEE0A09EF08F0,0xC0BEE0A09EFF008,0xB0AED0908EEEFF0,
-    0xD0CEF0BF00A0908,0xC0BEE0AEF0908F0,0xC0BEE0AEF09F008,0xB0AED09EE08EFF0,0xC0BEE0AEFF00908,
-    0xB0AED09EEEF08F0,0xB0AED09EEEFF008,0xA09EC08EDEEEFF0,0xD0CEFF00B0A0908,0xC0BEEEF0A0908F0,
-    0xC0BEEEF0A09F008,0xB0AEDEE0908EFF0,0xC0BEEEF0AF00908,0xB0AEDEE09EF08F0,0xB0AEDEE09EFF008,
-    0xA09ECED08EEEFF0,0xC0BEEEFF00A0908,0xB0AEDEEEF0908F0,0xB0AEDEEEF09F008,0xA09ECEDEE08EFF0,
-    0xB0AEDEEEFF00908,0xA09ECEDEEEF08F0,0xA09ECEDEEEFF008,0x908EBECEDEEEFF0,0xEF00D0C0B0A0908,
-    0xDEF0C0B0A0908F0,0xDEF0C0B0A09F008,0xCEE0B0A0908EFF0,0xDEF0C0B0AF00908,0xCEE0B0A09EF08F0,
-    0xCEE0B0A09EFF008,0xBED0A0908EEEFF0,0xDEF0C0BF00A0908,0xCEE0B0AEF0908F0,0xCEE0B0AEF09F008,
-    0xBED0A09EE08EFF0,0xCEE0B0AEFF00908,0xBED0A09EEEF08F0,0xBED0A09EEEFF008,0xAEC0908EDEEEFF0,
-    0xDEF0CF00B0A0908,0xCEE0BEF0A0908F0,0xCEE0BEF0A09F008,0xBED0AEE0908EFF0,0xCEE0BEF0AF00908,
-    0xBED0AEE09EF08F0,0xBED0AEE09EFF008,0xAEC09ED08EEEFF0,0xCEE0BEFF00A0908,0xBED0AEEEF0908F0,
-    0xBED0AEEEF09F008,0xAEC09EDEE08EFF0,0xBED0AEEEFF00908,0xAEC09EDEEEF08F0,0xAEC09EDEEEFF008,
-    0x9EB08ECEDEEEFF0,0xDEFF00C0B0A0908,0xCEEEF0B0A0908F0,0xCEEEF0B0A09F008,0xBEDEE0A0908EFF0,
-    0xCEEEF0B0AF00908,0xBEDEE0A09EF08F0,0xBEDEE0A09EFF008,0xAECED0908EEEFF0,0xCEEEF0BF00A0908,
-    0xBEDEE0AEF0908F0,0xBEDEE0AEF09F008,0xAECED09EE08EFF0,0xBEDEE0AEFF00908,0xAECED09EEEF08F0,
-    0xAECED09EEEFF008,0x9EBEC08EDEEEFF0,0xCEEEFF00B0A0908,0xBEDEEEF0A0908F0,0xBEDEEEF0A09F008,
-    0xAECEDEE0908EFF0,0xBEDEEEF0AF00908,0xAECEDEE09EF08F0,0xAECEDEE09EFF008,0x9EBECED08EEEFF0,
-    0xBEDEEEFF00A0908,0xAECEDEEEF0908F0,0xAECEDEEEF09F008,0x9EBECEDEE08EFF0,0xAECEDEEEFF00908,
-    0x9EBECEDEEEF08F0,0x9EBECEDEEEFF008,0x8EAEBECEDEEEFF0,0xF00E0D0C0B0A0908,0xEF0D0C0B0A0908F0,
-    0xEF0D0C0B0A09F008,0xEE0C0B0A0908EFF0,0xEF0D0C0B0AF00908,0xEE0C0B0A09EF08F0,0xEE0C0B0A09EFF008,
-    0xED0B0A0908EEEFF0,0xEF0D0C0BF00A0908,0xEE0C0B0AEF0908F0,0xEE0C0B0AEF09F008,0xED0B0A09EE08EFF0,
-    0xEE0C0B0AEFF00908,0xED0B0A09EEEF08F0,0xED0B0A09EEEFF008,0xEC0A0908EDEEEFF0,0xEF0D0CF00B0A0908,
-    0xEE0C0BEF0A0908F0,0xEE0C0BEF0A09F008,0xED0B0AEE0908EFF0,0xEE0C0BEF0AF00908,0xED0B0AEE09EF08F0,
-    0xED0B0AEE09EFF008,0xEC0A09ED08EEEFF0,0xEE0C0BEFF00A0908,0xED0B0AEEEF0908F0,0xED0B0AEEEF09F008,
-    0xEC0A09EDEE08EFF0,0xED0B0AEEEFF00908,0xEC0A09EDEEEF08F0,0xEC0A09EDEEEFF008,0xEB0908ECEDEEEFF0,
-    0xEF0DF00C0B0A0908,0xEE0CEF0B0A0908F0,0xEE0CEF0B0A09F008,0xED0BEE0A0908EFF0,0xEE0CEF0B0AF00908,
-    0xED0BEE0A09EF08F0,0xED0BEE0A09EFF008,0xEC0AED0908EEEFF0,0xEE0CEF0BF00A0908,0xED0BEE0AEF0908F0,
-    0xED0BEE0AEF09F008,0xEC0AED09EE08EFF0,0xED0BEE0AEFF00908,0xEC0AED09EEEF08F0,0xEC0AED09EEEFF008,
-    0xEB09EC08EDEEEFF0,0xEE0CEFF00B0A0908,0xED0BEEEF0A0908F0,0xED0BEEEF0A09F008,0xEC0AEDEE0908EFF0,
-    0xED0BEEEF0AF00908,0xEC0AEDEE09EF08F0,0xEC0AEDEE09EFF008,0xEB09ECED08EEEFF0,0xED0BEEEFF00A0908,
-    0xEC0AEDEEEF0908F0,0xEC0AEDEEEF09F008,0xEB09ECEDEE08EFF0,0xEC0AEDEEEFF00908,0xEB09ECEDEEEF08F0,
-    0xEB09ECEDEEEFF008,0xEA08EBECEDEEEFF0,0xEFF00D0C0B0A0908,0xEEEF0C0B0A0908F0,0xEEEF0C0B0A09F008,
-    0xEDEE0B0A0908EFF0,0xEEEF0C0B0AF00908,0xEDEE0B0A09EF08F0,0xEDEE0B0A09EFF008,0xECED0A0908EEEFF0,
-    0xEEEF0C0BF00A0908,0xEDEE0B0AEF0908F0,0xEDEE0B0AEF09F008,0xECED0A09EE08EFF0,0xEDEE0B0AEFF00908,
-    0xECED0A09EEEF08F0,0xECED0A09EEEFF008,0xEBEC0908EDEEEFF0,0xEEEF0CF00B0A0908,0xEDEE0BEF0A0908F0,
-    0xEDEE0BEF0A09F008,0xECED0AEE0908EFF0,0xEDEE0BEF0AF00908,0xECED0AEE09EF08F0,0xECED0AEE09EFF008,
-    0xEBEC09ED08EEEFF0,0xEDEE0BEFF00A0908,0xECED0AEEEF0908F0,0xECED0AEEEF09F008,0xEBEC09EDEE08EFF0,
-    0xECED0AEEEFF00908,0xEBEC09EDEEEF08F0,0xEBEC09EDEEEFF008,0xEAEB08ECEDEEEFF0,0xEEEFF00C0B0A0908,
-    0xEDEEEF0B0A0908F0,0xEDEEEF0B0A09F008,0xECEDEE0A0908EFF0,0xEDEEEF0B0AF00908,0xECEDEE0A09EF08F0,
-    0xECEDEE0A09EFF008,0xEBECED0908EEEFF0,0xEDEEEF0BF00A0908,0xECEDEE0AEF0908F0,0xECEDEE0AEF09F008,
-    0xEBECED09EE08EFF0,0xECEDEE0AEFF00908,0xEBECED09EEEF08F0,0xEBECED09EEEFF008,0xEAEBEC08EDEEEFF0,
-    0xEDEEEFF00B0A0908,0xECEDEEEF0A0908F0,0xECEDEEEF0A09F008,0xEBECEDEE0908EFF0,0xECEDEEEF0AF00908,
-    0xEBECEDEE09EF08F0,0xEBECEDEE09EFF008,0xEAEBECED08EEEFF0,0xECEDEEEFF00A0908,0xEBECEDEEEF0908F0,
-    0xEBECEDEEEF09F008,0xEAEBECEDEE08EFF0,0xEBECEDEEEFF00908,0xEAEBECEDEEEF08F0,0xEAEBECEDEEEFF008,
-    0xE9EAEBECEDEEEFF0};
+ * - c, ... for zeros, 16 + c, 17 + c, ... for ones. So it is 8 more than low for zeros, and minus
+ * low for ones. */
+#define LMC__MERGE_LOW(h, H, l, L) \
+    (LMC__R##l | \
+     (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
+#define LMC__MERGE_HIGH(h, H, l, L) \
+    ((LMC__MERGE_LOW(h, H, l, L) ^ (LMC__B##l | (uint64_t)LMC__B##h << 32) * 255) + \
+     (LMC__B##l | (uint64_t)LMC__B##h << 32) + 8 * (LMC__B##L | (uint64_t)LMC__B##H << 32))
+static const uint64_t lmc__merge_low[256] = LMC__OF_MASKS(LMC__MERGE_LOW);
+static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);
 #endif
 
 #if LMC__X86
@@ -1760,44 +1602,6 @@ LMC__INLINE uint8x16_t lmc__rotate_neon(uint8x16_t v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE uint8x16_t lmc__sign_bits_neon(unsigned width)
-{
-    return width == 1   ? vdupq_n_u8(0x80)
-           : width == 2 ? vreinterpretq_u8_u16(vdupq_n_u16(0x8000))
-           : width == 4 ? vreinterpretq_u8_u32(vdupq_n_u32(0x80000000u))
-                        : vreinterpretq_u8_u64(vdupq_n_u64(0x8000000000000000u));
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. */
-LMC__INLINE uint8x16_t lmc__negative_neon(uint8x16_t v, unsigned width)
-{
-    return width == 1   ? vreinterpretq_u8_s8(vshrq_n_s8(vreinterpretq_s8_u8(v), 7))
-           : width == 2 ? vreinterpretq_u8_s16(vshrq_n_s16(vreinterpretq_s16_u8(v), 15))
-           : width == 4 ? vreinterpretq_u8_s32(vshrq_n_s32(vreinterpretq_s32_u8(v), 31))
-                        : vreinterpretq_u8_s64(vshrq_n_s64(vreinterpretq_s64_u8(v), 63));
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE uint8x16_t lmc__plus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vaddq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vaddq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vaddq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vaddq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-LMC__INLINE uint8x16_t lmc__minus_neon(uint8x16_t a, uint8x16_t b, unsigned width)
-{
-    return width == 1 ? vsubq_u8(a, b)
-           : width == 2
-               ? vreinterpretq_u8_u16(vsubq_u16(vreinterpretq_u16_u8(a), vreinterpretq_u16_u8(b)))
-           : width == 4
-               ? vreinterpretq_u8_u32(vsubq_u32(vreinterpretq_u32_u8(a), vreinterpretq_u32_u8(b)))
-               : vreinterpretq_u8_u64(vsubq_u64(vreinterpretq_u64_u8(a), vreinterpretq_u64_u8(b)));
-}
-
 /* Bit i of the result: whether byte i of the four vectors (0 or 255 each) is set. Each byte keeps
  * the bit of its place, i mod 8; three pairwise sums join eight bytes to one:
  *
@@ -1871,9 +1675,7 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
  * them is said.
  *
- * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
- * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
- * other machines; what follows is for x86 alone. */
+ * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -2070,42 +1872,6 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
     }
 }
 
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
- * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
-}
-
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */
 LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 {
@@ -2119,11 +1885,7 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
- *
- * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
- * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
- * and masked loads and stores, which touch no byte whose bit is 0. */
+ * where these are inlined. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -2169,41 +1931,6 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
-
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
- * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
-}
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -2236,7 +1963,51 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
+#if LMC__NEON || LMC__X86
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+#define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
+    typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
+    typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint32_t lmc__u32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint64_t lmc__u64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef int8_t lmc__i8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                    \
+    typedef int16_t lmc__i16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int32_t lmc__i32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int64_t lmc__i64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    INLINE VECTOR lmc__sign_bits_##isa(unsigned width)                                             \
+    {                                                                                              \
+        const lmc__u64s_##isa zero = {0};                                                          \
+        return (VECTOR)(zero + (width == 1   ? 0x8080808080808080u                                 \
+                                : width == 2 ? 0x8000800080008000u                                 \
+                                : width == 4 ? 0x8000000080000000u                                 \
+                                             : 0x8000000000000000u));                              \
+    }                                                                                              \
+    INLINE VECTOR lmc__negative_##isa(VECTOR v, unsigned width)                                    \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__i8s_##isa)v < 0)                                      \
+               : width == 2 ? (VECTOR)((lmc__i16s_##isa)v >> 15)                                   \
+               : width == 4 ? (VECTOR)((lmc__i32s_##isa)v >> 31)                                   \
+                            : (VECTOR)((lmc__i64s_##isa)v < 0);                                    \
+    }                                                                                              \
+    INLINE VECTOR lmc__plus_##isa(VECTOR a, VECTOR b, unsigned width)                              \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a + (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
+    }                                                                                              \
+    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
+    }
+#endif
+
 #if LMC__NEON
+LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
 #define LMC__VECTOR uint8x16_t
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__INLINE_ISA LMC__INLINE
@@ -2268,6 +2039,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #endif
 
 #if LMC__X86
+LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
@@ -2288,6 +2060,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #undef LMC__INLINE_ISA
 /* -- */
 
+LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
@@ -2573,7 +2346,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  * mantissas hardly do.
  *
  * On their own they are called for samples and for what the loops of split_root and join_root leave
- * over; those use the same steps in registers (split_join_vec.inl).
+ * over.
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
@@ -2642,9 +2415,7 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
- * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
- * leaves over AVX2's will do (tiers.h). */
+ * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
@@ -2873,12 +2644,7 @@ LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *plan
 /* == kernels/count.h =========================================================================== */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
- *
- *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
- *     then nibbles            at most 4, which fits in 4 bits
- *     then bytes              at most 8: here it suffices to mask once, behind the addition
- *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;
@@ -2961,17 +2727,12 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read: as many bytes of right as it has ones, of
- * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
- * made the lists, so both are that long. A step loads a whole group of each list, wherever it
- * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
- * no meaning, lie in dst's slack.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
+ * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
+ * slack. dst gets whole groups too, so it must not overlap the sides.
  *
- * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
- * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
- * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
+ * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
+ * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -3027,10 +2788,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
- *
- * c is 8 at most, so 8 - c is not negative and the one instruction, vabd, is right for both kinds.
- * before: ones in the 16 j elements before; the zeros there are 16 j - before. */
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -3105,9 +2863,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *
  * What stands at the dots does not matter: the blend takes the other side there. The second half's
  * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b.
- *
- * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
+ * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int left_list, int right_list)
@@ -3270,21 +3026,11 @@ static void lmc__merge_simde(uint8_t *dst, const uint8_t *mask, size_t n, lmc__s
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * One flat node of depth D takes the place of 2^D - 1 inner nodes: no partition, no merge, no bytes
- * that are moved D times. src[i] is a rank, and a node's leaves are consecutive ones, so that rank
- * - first is the number; any number of D bits is a leaf, so a decoder has nothing to check but the
- * unused bits.
- *
- * Exactly means more here than elsewhere: planes stand one behind the other without a gap, at any
- * byte, and a step goes through all of them. A store of a few bytes too many at the end of plane d
- * would spoil the start of plane d + 1, which the first step has written. So the last step's masks
- * go through a word from which ceil((n - i) / 8) bytes are copied. src and dst are lists, so their
- * last vectors need no care; what src's slack holds is masked out, and what dst's gets is of no
- * meaning. bits and the list must not overlap.
+ * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
+ * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
+ * the list must not overlap.
  */
 
-/* v = 2 v + bit for eight bytes at once: they stay below 64, so no bit leaves its byte. Each is a
- * number of `depth` bits, also behind n, so symbols is not read beyond its entries. */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -3339,11 +3085,7 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on
- *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
- * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
- * one, load_mask reads exactly: the last plane ends where input may end. */
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
 LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
 {
     __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
@@ -3410,10 +3152,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight: bits that are added are distinct,
- * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
- * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
- * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
+/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
+ * 2^depth are not read, by a masked load. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {
@@ -3450,10 +3191,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other: checksum, split, map,
- * partition, say. But a block does not fit into the first cache, and every pass over it would read
- * from the second what the pass before wrote there. So they take a strip of the block through all
- * stages, then the next one:
+ * Each of them does what several kernels could do one after the other. But a block does not fit
+ * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -3464,7 +3203,8 @@ LMC__AVX512 static void lmc__unflatten_avx512(uint8_t *dst, const uint8_t *bits,
  * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip. */
+ * the kernels of the tier do the rest of the block, strip by strip.
+ */
 
 /* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
  * stays in a first cache of 32 KiB. */
@@ -3642,15 +3382,13 @@ LMC__AVX2 static void lmc__stream_avx2(uint8_t *dst, const uint8_t *src, size_t 
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
- * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
- * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
- * fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
+ * once for each block, when all that could be wrong with its payload has been found.
  *
- * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
- * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
- * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
- * to be done with it, the CRC above all, must be done before. */
+ * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
+ * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
+ * before.
+ */
 
 /* What is left of a side when `used` bytes of its list are. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -3746,10 +3484,7 @@ typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 :
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
  * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
- * the other, so without a gap each load would meet the store before it; and with one of 64 the one
- * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
- * 32 vectors earlier, or 96 when the buffers have changed places. */
+ * reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -3888,9 +3623,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
- *
- * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the order. */
+ */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)
@@ -4010,17 +3743,12 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
- * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
- * comparisons a step, so that few classes are fast.
- *
  * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
  * elements how many of them are in class c or before, a row of bytes for each class but the last.
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
- * set_highest_* are for group and ungroup too.
+ * base is read exactly.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -4055,6 +3783,12 @@ LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
+/* That of element i: it is within the last two bytes. */
+LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
+{
+    return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
+}
+
 /* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
  * ascend: one pass over both. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
@@ -4066,23 +3800,15 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                         size_t n, unsigned width, const lmc__grouping *grouping)
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
 {
     uint8_t classes[256];
     size_t i;
     lmc__set_class_table(classes, grouping);
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
-}
-
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
-static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                unsigned width, const lmc__grouping *grouping)
-{
-#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
 }
 
 static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -4131,9 +3857,8 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
- * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
+ * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -4204,11 +3929,64 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
- * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
- * of eight groups these are bytes side by side, and then the four are added. To count by the ones
- * of masks would take half as long again.
+LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
+{
+    __m256i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
+    return lmc__keys_avx2(b, width);
+}
+
+/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
+                                          unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
+{
+    const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
+    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
+    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
+}
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
+{
+    __m256i low, high;
+#define LMC__CALL(w)                                                                               \
+    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return lmc__in_range_avx2(low, high, first, more);
+}
+
+/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
+ * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+ * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -4216,24 +3994,20 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
  *
  * tally: where the step's bytes of class 0 go, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
-                                           size_t row, const uint8_t *base, unsigned width,
+                                           size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
 {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
-    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
-    unsigned v, p, c;
-    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
-        keys[v] = lmc__keys_avx2(b, width);
-    }
+    unsigned v, c;
     for (c = 0; c + 1 < n_classes; c++) {
+        const __m256i t = threshold[c];
         __m256i all = zero;
         __m128i groups;
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
-            const __m256i sum = _mm256_add_epi8(
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            const __m256i sum =
+                _mm256_add_epi8(_mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v]), one),
+                                _mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v + 1]), one));
             all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
@@ -4244,37 +4018,43 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     }
 }
 
-/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
- * than the hardware looks ahead, so the next one is fetched. */
-LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                   const uint8_t *base, size_t n, unsigned width,
-                                                   const lmc__grouping *grouping, uint8_t *tally)
+LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSES],
+                                               const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+}
+
+/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
+ * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+{
+    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    size_t i;
+    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
+        LMC__PREFETCH((const uint8_t *)(ahead + i));
+}
+
+/* What is left over, less than a step, is counted one by one. */
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally)
 {
     const size_t row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m256i threshold[LMC__MAX_CLASSES];
-    unsigned c, j;
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    unsigned c;
+    lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const bytes = base + i * width;
-        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
-        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
-                             n_classes);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-}
-
-LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping, uint8_t *tally){
-#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
@@ -4291,6 +4071,35 @@ LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     if (width >= 4)
         LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
     return lmc__even_avx512(v[0], v[1]);
+}
+
+/* As on AVX2. */
+LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
+{
+    __m512i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
+    return lmc__keys_avx512(b, width);
+}
+LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
+                                              unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
+        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
+                                                  uint8_t first, uint8_t more)
+{
+    __m512i keys;
+#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
+                                  lmc__splat_avx512(more));
 }
 
 /* As on NEON. */
@@ -4313,8 +4122,7 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
- * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
  * faster by it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
@@ -4357,44 +4165,32 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */
-LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping,
-                                                       uint8_t *tally)
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
     size_t i;
-    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
+    __m512i keys[LMC__TALLY_GROUPS], up_to[LMC__MAX_CLASSES / 8];
     uint64_t in_classes[LMC__MAX_CLASSES];
     lmc__finder finder;
-    unsigned v, p, c, set;
+    unsigned v, c, set;
     lmc__set_finder(&finder, grouping, 1);
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
-        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
-        {
-            const size_t at = i + 64 * v;
-            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                lmc__fetch_ahead_avx512(base, at, n, width, p);
-                b[p] = lmc__load_avx512(base + at * width + 64 * p);
-            }
-            keys[v] = lmc__keys_avx512(b, width);
-        }
-        groups[0] = groups[1] = _mm512_setzero_si512();
-        for (set = 0; set < finder.n_sets; set++)
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
-                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
-                                                   keys[v], finder.table[set])),
-                                               8 * v));
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
-            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            __m512i groups = _mm512_setzero_si512();
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups = _mm512_or_si512(
+                groups, _mm512_slli_epi64(_mm512_popcnt_epi64(
+                                              lmc__class_masks_avx512(keys[v], finder.table[set])),
+                                          8 * v));
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups);
             up_to[set] =
-                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups, _mm512_setzero_si512()));
         }
         if (tally)
             for (c = 0; c + 1 < n_classes; c++)
@@ -4405,15 +4201,6 @@ LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
-}
-
-LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                  const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping, uint8_t *tally)
-{
-#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 #endif
 
@@ -4435,16 +4222,15 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
  *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
  *
  * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
- * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
- * follows from base alone, and the decoder has made the lists as long as count_classes says of the
- * same base; so no list is overrun, whatever the block holds.
+ * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
+ * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all. */
+ * frequent one (what has not changed), needs nothing at all.
+ */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list: nothing depends on it then. The loops below
- * leave such counts behind (NEON), or not; a class without lists reads none of them. */
+ * classes' elements here, also of those without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -4475,19 +4261,16 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. done->next says how far each class's lists were used up by the loop before, so the two
- * need not agree on anything else. The CRC goes over what has just been written. */
+ * end with. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
-    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
-    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
-    default: lmc__ungroup_body(dst, sides, block, 8, done);
-    }
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4504,9 +4287,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
+ * vector replaces the zeros behind the loop over classes.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
@@ -4596,9 +4378,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
-        if (width >= 8) lmc__join_step_neon(v, width, 4);
-        if (width >= 4) lmc__join_step_neon(v, width, 2);
-        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        lmc__join_vectors_neon(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -4623,12 +4403,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
-    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
-    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
-    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     done.crc = k->crc32c(0, dst, done.n * width);
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
@@ -4707,9 +4484,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -4753,12 +4528,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
-    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
-    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
-    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
@@ -4823,9 +4595,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -4876,12 +4646,9 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
-    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
-    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
-    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif
@@ -4903,9 +4670,8 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
  * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
  * spread each class's residuals over all of its elements, zeros and all.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
- * element's number reaches. So how far at and residual are read follows from at alone: whatever the
- * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
+ * at and residual are read follows from at alone; a number beyond the class's elements changes
  * nothing.
  */
 
@@ -4992,69 +4758,22 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * So keys are looked at where there are changes. No branch depends on where these lie but the ends
- * of loops, once for each class and chunk.
- *
  * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made. */
+ * wanted again: elements are written when all of a chunk's are made.
+ */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
- * bytes each and a pad. */
+/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
+ * of these are written whole. */
 typedef struct lmc__pending {
     size_t n;
-    uint16_t *place;
-    uint8_t *element, *residual;
+    uint16_t place[LMC__PATCH_CHUNK];
+    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
-
-/* Element number `place` of the chunk. */
-LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
-                                  const uint8_t *residual, size_t j, unsigned width)
-{
-    const size_t n = pending->n++;
-    pending->place[n] = (uint16_t)place;
-    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
-    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
-}
-
-/* Restores them, and writes them to the chunk. */
-#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
-    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
-                                         unsigned width, enum lmc__order order)                    \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i < pending->n * width; i += size)                                             \
-            lmc__store_##isa(pending->element + i,                                                 \
-                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
-                                                lmc__load_##isa(pending->element + i), width,      \
-                                                order));                                           \
-        for (i = 0; i < pending->n; i++)                                                           \
-            lmc__store_element(chunk, pending->place[i],                                           \
-                               lmc__load_element(pending->element, i, width), width);              \
-    }
-LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
-#undef LMC__DEFINE_WRITE_PENDING
-
-/* The keys of each class: from first[c] on, so many more. */
-typedef struct lmc__key_ranges {
-    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
-} lmc__key_ranges;
-
-LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c < grouping->n_classes; c++) {
-        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] =
-            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
-                      ranges->first[c]);
-    }
-}
 
 /* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
  * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
@@ -5085,6 +4804,49 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
+/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
+LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+{
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
+                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                             _mm256_set1_epi16(0x0F0E));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+}
+LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+{
+    __m512i sums = _mm512_cvtepu8_epi16(own), last;
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+    /* the last of each eight, in all of it; those of eight, then sixteen before are added; and all
+     * go to the eight behind */
+    last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+    sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    lmc__store_avx512((uint8_t *)up_to, sums);
+}
+
+/* How many of these sums are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+}
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
+{
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
  * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
@@ -5098,133 +4860,9 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-
-/* Which of the 64 elements at base have keys of a range. */
-LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
-                                              uint8_t more)
+LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
 {
-    __m256i b[8];
-    uint32_t m[2];
-    unsigned half, p;
-    LMC__UNROLL for (half = 0; half < 2; half++)
-    {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (half * width + p));
-        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
-            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
-            _mm256_set1_epi8((char)more)));
-    }
-    return m[0] | (uint64_t)m[1] << 32;
-}
-
-/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
-LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
-                                            const uint8_t *base, size_t n_groups,
-                                            const uint8_t *tally, size_t row,
-                                            const lmc__patches *changes,
-                                            const lmc__key_ranges *ranges, unsigned n_classes,
-                                            unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
-                                 more = ranges->more[c];
-            const __m256i low =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-            __m256i high =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                                              _mm256_set1_epi16(0x0F0E)));
-            lmc__store_avx2((uint8_t *)(up_to + 1), low);
-            lmc__store_avx2((uint8_t *)(up_to + 17), high);
-            do {
-                const uint32_t number = at[next] - seen;
-                const __m256i wanted = _mm256_set1_epi16((short)number);
-                /* packs takes halves of the two vectors in turn, but only how many counts */
-                const unsigned group =
-                    LMC__PATCH_GROUPS -
-                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-                const uint64_t m =
-                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
-                lmc__add_pending(pending, base,
-                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
-                                 residual, next, width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
-}
-
-/* As on AVX2; a group's mask is one comparison. */
-LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
-                                                const uint8_t *base, size_t n_groups,
-                                                const uint8_t *tally, size_t row,
-                                                const lmc__patches *changes,
-                                                const lmc__key_ranges *ranges, unsigned n_classes,
-                                                unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c, p;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c];
-            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
-                          more = _mm512_set1_epi8((char)ranges->more[c]);
-            __m512i sums = _mm512_cvtepu8_epi16(own), last;
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
-            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
-             * and all go to the eight behind */
-            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
-            do {
-                const uint32_t number = at[next] - seen;
-                const unsigned group = (unsigned)_mm_popcnt_u32(
-                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
-                __m512i b[8];
-                uint64_t m;
-                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                    lmc__load_avx512(base + 64 * (group * width + p));
-                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
-                                           more);
-                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
-                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
-                                 width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
+    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
 
 /* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
@@ -5238,15 +4876,8 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
         lmc__store_avx2(dst + i + 32, high);
     }
 }
-LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i;
-    for (i = 0; i < size; i += 64) {
-        lmc__touch_ahead(dst, i);
-        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
-    }
-}
 
+/* The CRC of a strip; the next one is fetched meanwhile. */
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -5264,76 +4895,106 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
- * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
-    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
-                                         const lmc__delta_block *block, const uint8_t *tally,      \
-                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
+/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
+ * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
+        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
+        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
+        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
+        unsigned width, enum lmc__order order)                                                     \
     {                                                                                              \
-        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
-        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
-        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
-        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
-        uint16_t places[LMC__PATCH_CHUNK];                                                         \
-        lmc__pending pending;                                                                      \
-        lmc__key_ranges ranges;                                                                    \
-        size_t i, j, p;                                                                            \
-        pending.place = places;                                                                    \
-        pending.element = elements;                                                                \
-        pending.residual = residuals;                                                              \
-        lmc__set_key_ranges(&ranges, block->grouping);                                             \
-        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
-            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
-                         size = in_strip * width;                                                  \
-            const uint8_t *const base = block->base + i * width;                                   \
-            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
-            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
-            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
-                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
-                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
-                                       tally + (i + j) / 64, row, changes, &ranges,                \
-                                       block->grouping->n_classes, width);                         \
-                for (p = 0; undo && p < pending.n; p++)                                            \
-                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+        const __m256i here =                                                                       \
+            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
+        __m256i before = _mm256_setzero_si256();                                                   \
+        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
+        size_t n = 0, i;                                                                           \
+        unsigned c;                                                                                \
+        up_to[0] = 0;                                                                              \
+        for (c = 0; c < n_classes; c++) {                                                          \
+            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
+                          own = _mm256_sub_epi8(all, before);                                      \
+            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
+                                  end = seen + lmc__sum_bytes_avx2(own);                           \
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
+                                 more = ranges->more[c];                                           \
+            uint32_t next = done->next[c];                                                         \
+            before = all;                                                                          \
+            done->seen[c] = end;                                                                   \
+            if (at[next] >= end) continue;                                                         \
+            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            do {                                                                                   \
+                const uint32_t number = at[next] - seen;                                           \
+                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const uint64_t m =                                                                 \
+                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
+                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
+                pending->place[n] = (uint16_t)place;                                               \
+                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
                                    width);                                                         \
-                if (block->order == LMC__ORDER_FLOAT)                                              \
-                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
-                else                                                                               \
-                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
-                                             LMC__ORDER_INTEGER);                                  \
-            }                                                                                      \
-            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
-            if (streams) lmc__stream_avx2(to, out, size);                                          \
+                lmc__store_element(pending->residual, n++,                                         \
+                                   lmc__load_element(residual, next, width), width);               \
+            } while (at[++next] < end);                                                            \
+            done->next[c] = next;                                                                  \
         }                                                                                          \
-        done->n = n;                                                                               \
+        for (i = 0; undo && i < n; i++)                                                            \
+            lmc__note_undo(undo, from + pending->place[i],                                         \
+                           lmc__load_element(pending->element, i, width), width);                  \
+        for (i = 0; i < n * width; i += vector)                                                    \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                order));                                           \
+        for (i = 0; i < n; i++)                                                                    \
+            lmc__store_element(out, pending->place[i],                                             \
+                               lmc__load_element(pending->element, i, width), width);              \
     }
-#define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
-    LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(2, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
-    TIER static uint32_t lmc__patch_##isa(                                                         \
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_PATCH_CHUNK
+
+/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
+ * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+#define LMC__CALL_CHUNK(isa, w)                                                                    \
+    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
+                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
+                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
+#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
+#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
+#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
     {                                                                                              \
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
+        const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
+        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
         lmc__patch_progress done;                                                                  \
+        lmc__key_ranges ranges;                                                                    \
+        lmc__pending pending;                                                                      \
+        size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
-        switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
+        lmc__set_key_ranges(&ranges, grouping);                                                    \
+        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
+            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+            const uint8_t *const from = base + i * width;                                          \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
+        done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
-LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
-#undef LMC__DEFINE_PATCHES
+LMC__DEFINE_PATCH(avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
+#undef LMC__CALL_avx2
+#undef LMC__CALL_avx512
+#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/grids.h =========================================================================== */
@@ -5354,19 +5015,15 @@ LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
- * steps of bits are nearly equal ratios, and exactly so from octave to octave.
+ * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
- * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
+ * All tiers, compilers and options must give the same bits. So what could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
  *
- * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
- * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
- * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
- * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
- * encoders.
+ * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
+ * overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -5507,22 +5164,18 @@ typedef struct lmc__divisor {
  *     LMC__INLINE_ISA   what its inline functions begin with
  *     LMC__STATIC_ISA   what its other functions begin with
  *
- * which it undefines at its end. Each function has the name of the scalar one, and each line of a
- * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that.
+ * which it undefines at its end. Each line of a step computes what the scalar text does for one
+ * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
  *
- * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
- * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
- * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
- * signed ones: gcc and clang define vector arithmetic so.
+ * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * numbers. Operators wrap, also the signed ones.
  *
  *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
- * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
- * operations are independent from those of the next but the count of exceptions. */
+ * leaves the rest to the scalar one. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
@@ -5965,8 +5618,7 @@ LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *co
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
- * the same bytes, so that is a matter of speed only.
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
@@ -6031,11 +5683,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
+/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
+ * join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,
@@ -6083,18 +5732,11 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
 #include <sys/auxv.h>
 #endif
 
-/*
- * Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library.
- *
- * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
- * the same answer, and what the pointer points to is constant and was there before: nothing has to
- * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done, also if the user limits the tier meanwhile.
- */
-
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
- * relaxed atomics do. */
+/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library is a pointer to a constant table, chosen at
+ * first use. Threads that choose at the same time find the same answer, and the table was there
+ * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -6124,8 +5766,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
- * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
- * virtual machine it traps), so this is done once, not in each call. */
+ * xgetbv may be executed only if OSXSAVE is set. cpuid is slow in virtual machines. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;
@@ -6306,16 +5947,15 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  * Leaves are numbered in the order of their codes: by length, then by symbol; the escape, which
  * stands for every symbol without a code of its own, is the last. Leaf i has length[i] bits and
  * owns 2^(15 - length[i]) of a code space of 2^15, one leaf's share behind the other's. The shares
- * fill it exactly (lmc__tree_set_lengths refuses anything else), so the path from the root to a
- * leaf, 0 left and 1 right, is where its share starts, in binary. A node at depth d owns an aligned
- * 2^(15 - d) of the space, hence leaves that follow each other: a node is a range of leaves. As the
- * leaves are in order of length, one number for each length says where they start; no node is
- * stored anywhere, in memory or in the file.
+ * fill it exactly, so the path from the root to a leaf, 0 left and 1 right, is where its share
+ * starts, in binary. A node at depth d owns an aligned 2^(15 - d) of the space: a range of leaves.
+ * As the leaves are in order of length, one number for each length says where they start; no node
+ * is stored anywhere.
  *
  * A *rank* is the number of a symbol's leaf. The encoder maps a list to ranks first. Then "goes
- * left at this node" is "rank below the first leaf of the right child": one comparison for each
- * element, without a look at codes. Symbols without a code have the ranks from the escape's on,
- * each another one, so that they pass all comparisons as the escape does, and can be mapped back.
+ * left at this node" is "rank below the first leaf of the right child": one comparison. Symbols
+ * without a code have the ranks from the escape's on, each another one, so that they can be mapped
+ * back.
  *
  * Symbols A to E with code lengths 1, 3, 3, 3, 3, and a list of eight, as stored:
  *
@@ -6328,26 +5968,16 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
  *                                                        high bits 0 1 0 = 02, low bits 1 1 0 = 03
  *
  * Nodes stand in pre-order: 52 of the root; nothing for A, whose elements are all alike; 02 03 for
- * the flat node. Bits are counted from the lowest of a byte. That is three bytes for eight elements
- * (12 bits by Shannon), and no length of anything: the 3 elements of the flat node are the ones of
- * the root's mask. Flat nodes are there for speed: two planes side by side are combined in one step
- * where masks would take three merges. */
+ * the flat node. Bits are counted from the lowest of a byte. There is no length of anything: the 3
+ * elements of the flat node are the ones of the root's mask. */
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
- * in which one bit is rarer than the other: the higher the level, the rarer (see
- * lmc__choose_level). They are the same for all files, so a mask names one by its mode byte, and
- * needs no header.
+ * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
  *
  * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Sparser levels would all
- * repeat row 9, because no code may be longer; there nesting does the rest.
- *
- * Levels 0 and 1: for probabilities of about 0.42 and 0.36, as at the roots of ordinary planes.
- * They are not the best codes but the fast ones. They have few lengths, in multiples of 16, so that
- * nearly all leaves are in flat nodes: 9 and 13 nodes in place of 43. At 0.42 level 0 takes 0.986
- * of a bit for each bit, where the best code takes 0.985.
- *
- * spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
+ * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
+ * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -6361,8 +5991,7 @@ static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {1, 0, 0, 7, 1, 0, 0, 0, 0, 22, 6, 0, 0, 5, 214},    /*  9 */
 };
 
-/* The symbols of all frozen trees in the order of their leaves: bytes with few ones first. In
- * Python: sorted(range(256), key=lambda v: (bin(v).count("1"), v)) */
+/* The symbols of all frozen trees in the order of their leaves: by number of ones, then by value. */
 static const uint8_t lmc__frozen_order[256] = {
     0,   1,   2,   4,   8,   16,  32,  64,  128, 3,   5,   6,   9,   10,  12,  17,  18,  20,  24,
     33,  34,  36,  40,  48,  65,  66,  68,  72,  80,  96,  129, 130, 132, 136, 144, 160, 192, 7,
@@ -6396,8 +6025,7 @@ typedef struct lmc__tree {
     uint8_t rank[256];                   /* the inverse of symbol */
 } lmc__tree;
 
-/* A node, by value: 20 bytes that are known on the way down. nesting says of which tree: 0 is that
- * of a list, 1 .. 3 are the frozen trees that code the masks of the one before. */
+/* A node. nesting: of which tree; 0 is a list's, 1 .. code the masks of the one before. */
 typedef struct lmc__node {
     unsigned nesting, depth;
     unsigned start;                /* of its share of the code space */
@@ -6425,8 +6053,7 @@ static void lmc__tree_set_counts(lmc__tree *tree, const unsigned counts[LMC__MAX
 }
 
 /* Number of leaves that start below x of the code space, where x is the border of a node: all
- * shorter ones, and of the length that has its shares around x as many as fit below it. The
- * division leaves no rest, for no leaf's share lies across the border of a node. */
+ * shorter ones, and of the length that has its shares around x as many as fit below it. */
 LMC__INLINE unsigned lmc__tree_leaves_below(const lmc__tree *tree, unsigned x)
 {
     unsigned length = 1;
@@ -6461,11 +6088,8 @@ LMC__INLINE int lmc__is_one_symbol(const lmc__tree *tree, lmc__node node)
 }
 
 /* The planes of a flat node (spec 6.2, case 4), or 0 if it is none: leaves of one length, D below
- * the node, are 2^D of them, and those of the first and the last being equal makes all equal.
- *
- * D = 1 is a mask as any other, which may be nested; a flat node cannot. Above 6 the symbols would
- * no longer fit in the one vector that unflatten looks them up in. The escape is no symbol, so a
- * node that has it is not flat: its leaf is the last one, hence the comparison with end_leaf. */
+ * the node, are 2^D of them. D = 1 is a mask as any other, which may be nested. Above 6 the symbols
+ * would not fit in the one vector that unflatten looks them up in. The escape is no symbol. */
 LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 {
     const unsigned length = tree->length[node.first_leaf], flat_depth = length - node.depth;
@@ -6476,11 +6100,7 @@ LMC__INLINE unsigned lmc__get_flat_depth(const lmc__tree *tree, lmc__node node)
 }
 
 /* A mask of n bits has a mode byte and may be nested (spec 6.3). Others are too short to gain by
- * it, or stand at nesting 2; both sides know without being told.
- *
- * A mask's mode byte is not a list's, though each has a value called raw. A list in mode raw is n
- * bytes; a mask in mode raw is n bits. Mode 1 of a list is a constant, modes 1 .. 20 of a mask name
- * a frozen tree; and a list always has a mode byte. */
+ * it, or stand at nesting 2. */
 LMC__INLINE int lmc__has_mode(unsigned nesting, size_t n)
 {
     return n >= LMC__MASK_MODE_MIN && nesting < LMC__MAX_NESTING;
@@ -6498,15 +6118,11 @@ static void lmc__tree_set_frozen(lmc__tree *tree, unsigned level, unsigned flip)
     for (i = 0; i < 256; i++) tree->symbol[i] = (uint8_t)(lmc__frozen_order[i] ^ flip);
 }
 
-/* From lengths[s - first], the code length of symbol s of [first, last] (0: it has no code), and
- * the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): input
- * that is not trusted comes here, so whatever the lengths, nothing is written out of bounds: a tree
- * of 2 to 256 leaves that fill the code space is found to be one before anything is set.
- *
- * Lengths are fields of 4 bits, so they index the arrays here. Sums cannot overflow: 257 leaves of
- * length 1 would use 257 * 2^14. Filling the space exactly is all that Kraft's equality asks for:
- * then canonical codes exist and every sequence of bits is one of them, so a decoder that goes by
- * this tree can never be led to a place that is no leaf. */
+/* From lengths[s - first] < 16, the code length of symbol s of [first, last] (0: it has no code),
+ * and the escape's (0: there is none). Without ranks. Returns 0 if that is no tree (spec 6.1): a
+ * tree of 2 to 256 leaves that fill the code space is found to be one before anything is set. Sums
+ * cannot overflow: 257 leaves of length 1 would use 257 * 2^14. By Kraft's equality every sequence
+ * of bits is then one of the codes, so a decoder can never be led to a place that is no leaf. */
 static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsigned first,
                                  unsigned last, unsigned escape_length)
 {
@@ -6572,8 +6188,7 @@ static int lmc__tree_set_lengths(lmc__tree *tree, const uint8_t *lengths, unsign
 enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 #define LMC__MAX_LOW_BITS 8u
 
-/* Elements that are worked on at once: their symbols and, of BF16, their F32 forms stay in the
- * first cache. */
+/* Elements that are worked on at once, in the first cache. */
 #define LMC__QUANTIZED_STRIP 1024u
 
 /* How the elements of one tensor are quantised. Block codecs only read it: it belongs, with codes
@@ -6581,8 +6196,7 @@ enum { LMC__METHOD_LOG = 1, LMC__METHOD_SIGNED = 2, LMC__METHOD_TABLE = 4 };
 typedef struct lmc__quant_params {
     unsigned width;   /* of an element: 2 (BF16) or 4 (F32) */
     int is_predicted; /* scales by the prediction, otherwise of groups */
-    int is_recovered; /* of elements that were quantised before: they must come out as they go in.
-                         A block that does not is coded without loss */
+    int is_recovered; /* elements were quantised before, and must come out as they go in */
     lmc__grid grid;
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
@@ -6638,8 +6252,8 @@ typedef struct lmc__job {
 /* == codec/workspace.h ========================================================================= */
 
 /* The caller's workspace: lmc__scratch, and a stack of *lists* (see kernels/types.h: bytes with
- * LMC__PAD of slack behind them). Whoever pushes lists remembers stack.top before, and sets it back
- * to free them; nothing else is kept from one block to the next.
+ * LMC__PAD of slack behind them). Whoever pushes lists sets stack.top back to free them. Nothing is
+ * kept from one block to the next.
  *
  * What lies on the stack at once, at worst, for a block of n elements of w <= 8 bytes. A "row" is a
  * list of n; m = n / 8 is the bytes of a mask.
@@ -6647,7 +6261,8 @@ typedef struct lmc__job {
  *   encoding planes       w rows of planes; one row that trees partition into; one more row and m
  *                         for the top plane, which is mapped and partitioned while it is split
  *   encoding classes      w rows, each cut to a list for every class (the pads: 16 for each row);
- *                         m for the masks of a sparse delta, likewise cut; one row for trees
+ *                         m for the masks of a sparse delta, likewise cut; one row for trees; the
+ *                         places of gaps, 4/3 of a row, where masks as below are not made
  *   encoding quantised    the restored elements (w <= 4 rows); codes, low bits, a row to work in
  *                         and one for trees; the scales of groups (at most a row)
  *   decoding planes       w rows of planes; one row for trees; the masks on the way to a node
@@ -6671,10 +6286,7 @@ typedef struct lmc__job {
  * That is 2 w + 3 rows, but w + 6 of small elements, and two masks; the pads of all classes in
  * each; and the masks' stack. The pads are those of the widest elements, whatever the width: so a
  * workspace for elements of one byte serves as many bytes in wider ones, which LMC_AUTO may find.
- *
- * So "no room" cannot happen where a caller's workspace is as large as lmc_block_workspace_size
- * says, and tests/private_block.h makes the block that needs most of it. All the same each push is
- * checked: a mistake in this table must not become a write out of bounds. */
+ * So "no room" cannot happen; all the same each push is checked. */
 #define LMC__MAX_ROWS (2 * 8u + 3)
 
 typedef struct lmc__stack {
@@ -6697,7 +6309,7 @@ LMC__INLINE uint32_t *lmc__push_numbers(lmc__stack *stack, size_t n)
     return list ? (uint32_t *)(void *)(list + ((0 - (uintptr_t)list) & 3)) : NULL;
 }
 
-/* What is too large for the C stack, which programs with many threads keep small. */
+/* What is too large for the C stack. */
 typedef struct lmc__scratch {
     lmc__tree trees[LMC__MAX_NESTING + 1]; /* [0]: a list's own; [t]: of masks at nesting t - 1 */
 } lmc__scratch;
@@ -6705,9 +6317,9 @@ typedef struct lmc__scratch {
 /* The masks' part of the stack, for a tree over a list of n bytes at a nesting. A node keeps its
  * mask until its children are made. Decoding, a nested mask is a list of m = n / 8 bytes, and there
  * are at most 15 nodes from the root down that have one; while the last one is decoded, it needs a
- * spare of m, and for its own masks what this function says of m bytes one nesting deeper: in all
- * 16 m and so on, 16 / 7 n at most. Encoding needs three lists of m for each nesting, and one for
- * each node on the way whose mask has room in the output only when it is nested. */
+ * spare of m, and for its own masks what this function says of m bytes one nesting deeper. Encoding
+ * needs three lists of m for each nesting, and one for each node on the way whose mask has room in
+ * the output only when it is nested. */
 static size_t lmc__mask_stack_size(size_t n, unsigned nesting)
 {
     size_t m = (n + 7) / 8;
@@ -6773,16 +6385,13 @@ LMC__INLINE int lmc__is_level(enum lmc_level level)
  *    16  payload CRC     with a prediction; 0 without
  *    20  header CRC      of the block's number and bytes 0 .. 19
  *
- * That is all it takes to find the next block and to decode this one. The number of the block in
- * its run is not stored, as both sides know it. The header's CRC covers it, so a block that stands
- * in another's place is refused like a damaged one.
- *
- * Why two CRCs of data: with one, a wrong prediction could not be told from damage, and damage of a
- * delta not be seen without its base. See get_block.h for the order of all checks. */
+ * The number of the block in its run is not stored, but the header's CRC covers it: a block that
+ * stands in another's place is refused like a damaged one. There are two CRCs of data, so that a
+ * wrong prediction is told from damage. get_block.h has the order of all checks. */
 
 LMC__INLINE unsigned lmc__count_classes_of(unsigned grouping) { return (grouping & 15) + 1; }
 
-/* CRC of the number, as if it stood in front, and of the header up to the CRC itself. */
+/* The CRC of the number, as if it stood in front, and of the header. */
 LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *header, uint32_t number)
 {
     uint8_t place[4];
@@ -6796,21 +6405,15 @@ LMC_API size_t lmc_block_bound(size_t size)
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
 }
 
-/* A header whose CRC was right, so what breaks a rule was written like that.
+/* A header whose CRC was right, so what breaks a rule was written like that. The order of checks is
+ * that of spec 5, and the conformance vectors test it: it decides which error is reported.
  *
- * The order of checks is that of spec 5: it decides which error is reported where a block breaks
- * two rules, and the conformance vectors test it.
- *
- *   1  what a later version may use (UNSUPPORTED): before anything else, or its blocks would be
- *      called corrupt
- *   2  n, then the payload's size: together they bound the memory that a block can ask for, and no
- *      block is larger than its elements and a header
+ *   1  what a later version may use (UNSUPPORTED)
+ *   2  n, then the payload's size: together they bound the memory that a block can ask for
  *   3  which parts go together: a stored block has no coding at all; quantised elements are BF16
  *      or F32, with nothing else
  *   4  without a prediction there is no grouping, and no CRC of the payload; natural planes are
- *      those that a grouping leaves, and a sparse block has none
- *
- * Nothing of the payload is looked at. */
+ *      those that a grouping leaves, and a sparse block has none */
 static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info *info)
 {
     const unsigned width = src[1], coding = src[2], grouping = src[3], order = coding & 3,
@@ -6845,8 +6448,7 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     return LMC_OK;
 }
 
-/* The header of the block at src, of which src_size bytes are there. Only when its CRC was found
- * right are its fields worth a look. */
+/* The header of the block at src, of which src_size bytes are there. */
 static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t *src,
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
@@ -7036,8 +6638,7 @@ typedef struct lmc__decoder {
     lmc__stack stack;
     const uint8_t *in, *end; /* of the payload: what is left */
     lmc__streaming streaming;
-    /* Where the output overwrites the prediction, until its CRC is known: a copy of it, or what was
-     * changed. */
+    /* Where the output overwrites the prediction: a copy of it, or what was changed. */
     uint8_t *kept;
     lmc__undo undo;
 } lmc__decoder;
@@ -7603,12 +7204,11 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
- * What a decoder will make of the elements is restored at once, by the kernels that the decoder
- * uses: block CRCs, fingerprints and later predictions are all of the restored elements.
+ * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
+ * by the kernels of decoders.
  *
- * The workspace suffices as for any block of n elements: content takes 4 n bytes at most, High,
- * Low, work, spare and a row for scales n each, 9 n together; workspaces have 10 n, and room for
- * masks. */
+ * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
+ * n together; there are 10 n, and room for masks. */
 
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
@@ -7881,20 +7481,8 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 /* == codec/get_block.h ========================================================================= */
 
-/* Decoding a block:
- *
- *     header -> payload            -> content
- *     CRC       CRC, if predicted;    CRC
- *               each rule
- *
- * Each is checked before anything is done with it. The header, when it is read (block_header.h).
- * The payload of a delta by its CRC: what is wrong from then on is the prediction, and damage is
- * found without it. Then rule by rule, while it is read: whatever it says, no access leaves the
- * buffers, and time is in proportion to the elements. The content last: only its CRC can tell bits
- * that are wrong but break no rule, and a prediction that is another one. Who applies a delta to
- * the base itself loses nothing by a wrong base: what was overwritten is put back.
- *
- * In order, with where it is done and what it is called when it fails:
+/* Decoding a block: the header, the payload, and the content are each checked before anything is
+ * done with them. In order, with where it is done and what it is called when it fails:
  *
  *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
@@ -7908,12 +7496,13 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
  *   Content_CRC                   lmc__decode_block                             CHECKSUM
  *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
+ * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
+ * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
+ *
  * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
  * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule.
- *
- * Memory: a workspace of lmc_block_workspace_size() is enough for any payload, also for one that no
- * encoder would write (workspace.h), so a hostile block cannot make decoding fail elsewhere. */
+ * that is wrong: then the status is that of the rule. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -7930,8 +7519,8 @@ static enum lmc_status lmc__get_payload(lmc__decoder *d, uint8_t *dst, const uin
 }
 
 /* The payload of a block that has a prediction; its CRC is right. So what is wrong then is the
- * prediction: BASE_WRONG, unless that is made of the same file (is_own). Where it has been
- * overwritten, it is put back. */
+ * prediction: BASE_WRONG, unless that is made of the same file. What was overwritten is put back.
+ */
 static enum lmc_status lmc__get_predicted(lmc__decoder *d, uint8_t *dst, const uint8_t *src,
                                           const lmc_block_info *info, const uint8_t *base,
                                           int is_own)
@@ -8005,9 +7594,8 @@ static enum lmc_status lmc__decode_block(const lmc__kernels *k, uint8_t *dst,
     return LMC_OK;
 }
 
-/* The checks of sizes that a caller of blocks needs; tensors and snapshots make their own, and call
- * lmc__decode_block. Whatever is wrong with the header is said before what is wrong with the
- * arguments that depend on it: the caller cannot know better. */
+/* What is wrong with the header is said before what is wrong with the arguments that depend on it:
+ * the caller cannot know better. */
 LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_size,
                                          const void *src, size_t src_size,
                                          const lmc_block_options *options, void *ws, size_t ws_size)
@@ -8149,8 +7737,8 @@ static enum lmc_status lmc__wave_status(const lmc__wave *wave, size_t n)
  *                pool's threads are workers 1 .. n_workers - 1
  *     end        who takes the last index waits until n_left is 0: all tasks have returned
  *
- * A wave has few tasks, each of 100 us and more: one lock for all is no bottleneck. One run at a
- * time: the pool belongs to one writer, reader or call at once (run_lock makes others wait). */
+ * One run at a time (run_lock makes others wait). A wave has few tasks, each of 100 us and more:
+ * one lock for all is no bottleneck. */
 #if defined(LMC_PTHREADS)
 typedef struct lmc__pool_thread {
     lmc_pool *pool;
@@ -8278,18 +7866,15 @@ LMC_API void lmc_pool_free(lmc_pool *pool)
  * The caller's workspace: jobs of two waves, then for each worker a block's workspace with room for
  * one decoded block behind it. */
 
-/* Decoded tensors of this size on do not stay in caches: the first block is gone when the last one
- * is done. They are written past the caches. */
+/* Decoded tensors of this size on do not stay in caches, and are written past them. */
 #define LMC__STREAM_FROM ((size_t)8 << 20)
 
-/* Elements per block that suit full snapshots: smaller blocks cost headers and trees, larger ones
- * follow changes in the data less well. Twice as many if they are bytes; so are bytes of unknown
- * kind, which may be 16-bit elements. */
+/* Elements per block of full snapshots: smaller blocks cost headers and trees, larger ones follow
+ * changes in the data less well. Twice as many if they are bytes, which may be 16-bit elements. */
 #define LMC__DEFAULT_LOG2_BLOCK 16u
 
-/* Deltas are of one kind for long: larger blocks have fewer headers and trees, which are most of a
- * sparse one (bf16 with 1.6 % changed: 1 Mi elements take 8 % less than 256 Ki). Wider elements are
- * not sparse, and larger blocks of them follow changes less well. */
+/* Deltas are of one kind for long, and headers and trees are most of a sparse one. Wider elements
+ * are not sparse. */
 #define LMC__DELTA_LOG2_BLOCK 20u
 #define LMC__WIDE_DELTA_LOG2_BLOCK 18u
 
@@ -8299,7 +7884,7 @@ static unsigned lmc__log2_width(unsigned width)
 }
 
 /* Decoded bytes per block, or 0 if the options are illegal. A power of two, from 2^14 elements to
- * 2^22, and at most 4 MiB (spec 4.2). log2_block 0 is the caller's "whatever is best". */
+ * 2^22, and at most 4 MiB (spec 4.2). */
 static size_t lmc__get_block_size(enum lmc_dtype dtype, unsigned log2_block, int has_prediction)
 {
     unsigned log2_width = lmc__log2_width(lmc_dtype_width(dtype));
@@ -8337,9 +7922,7 @@ static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_o
  *     ws  | up to 15 | jobs of two waves | worker 0               | worker 1               | ...
  *         | to align |                   | workspace | temp block | workspace | temp block |
  *
- * The temp block is where a decoder makes a block of which a part is wanted. Encoders have no use
- * for it, but one size for both means that a caller needs one buffer. The caller owns all of it,
- * and nothing points into it when a call returns. */
+ * The temp block is where a decoder makes a block of which a part is wanted. */
 static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *options,
                                    size_t block_size, void *ws)
 {
@@ -8358,8 +7941,7 @@ static size_t lmc__set_tensor_wave(lmc__wave *wave, const lmc_tensor_options *op
     }
     needed =
         16 + jobs_size + (uint64_t)lmc__count_workers(options->parallel) * wave->workspace_size;
-    return needed < SIZE_MAX ? (size_t)needed
-                             : SIZE_MAX; /* 1024 workers can need more than 32 bits */
+    return (size_t)lmc__min64(needed, SIZE_MAX); /* 1024 workers can need more than 32 bits */
 }
 
 LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
@@ -8387,21 +7969,17 @@ static void lmc__free_workspace(void *ws, size_t ws_size)
 /* == tensor/decode_tensor.h ==================================================================== */
 
 /* Decoding a range of a tensor. Blocks say their sizes only in their own headers, so the headers
- * are walked from the start; those before the range are checked and skipped. Each header is checked
- * before it is used to find the next one.
+ * are walked from the start; those before the range are checked and skipped.
  *
  *     src      | h ### | h ## | h #### | h ### | h # |      h: header; payloads of any size
  *     tensor   |   0   |  1   |   2    |   3   |  4  |      all decoded sizes alike, but the last
  *     range                [first ......... last)
  *                       part    whole    part
  *
- * A walk touches one cache line for each block, so a range at the end of a tensor of 1 GiB of bf16
- * costs 8192 of them before its first block is decoded. Snapshots have an index instead.
- *
  * A block that lies in the range as a whole is decoded to where it belongs. Of one that does not,
  * all is decoded to the end of the worker's workspace, and the part is copied. As each block reads
- * its prediction only at its own place, and wants it there unchanged, dst may be the prediction if
- * all of the tensor is decoded; a part cannot be. */
+ * its prediction only at its own place, dst may be the prediction if all of the tensor is decoded;
+ * a part cannot be. */
 typedef struct lmc__tensor_decoding {
     const uint8_t *src;
     size_t src_size;
@@ -8410,15 +7988,13 @@ typedef struct lmc__tensor_decoding {
     uint64_t total_size;
     const lmc_tensor_options *options;
     lmc__wave wave;
-    size_t used;        /* bytes of src that have been walked over */
-    uint64_t at, block; /* where the next block belongs, and its number */
-    uint64_t
-        block_size; /* decoded bytes of the first block, which all have but the last; 0: none yet */
+    size_t used;         /* bytes of src that have been walked over */
+    uint64_t at, block;  /* where the next block belongs, and its number */
+    uint64_t block_size; /* decoded bytes of all blocks but the last; 0: not known yet */
 } lmc__tensor_decoding;
 
 /* Reads the next block's header into job, and moves behind the block. Its decoded size must be that
- * of the first one, or what is left of the tensor: so blocks cannot overlap, leave gaps, or reach
- * beyond the end, whatever the headers say. */
+ * of the first one, or what is left of the tensor: so blocks cannot overlap or leave gaps. */
 static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
@@ -8436,10 +8012,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches. They should, if the range is so large that its
- * start would be thrown out before its end is written; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores. A block that is
- * decoded to the workspace first is small change.
+ * and whether its bytes should pass by the caches; then the next block's bytes are fetched
+ * meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -8468,11 +8042,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
 }
 
 /* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst: after an
- * error dst is of no use.
- *
- * Bytes behind the last block are an error only if all was asked for, as only then the walk gets to
- * the end. total_size is the caller's, and trusted for nothing but comparisons. */
+ * an error in a header may be found when the waves before it have been written to dst. Bytes behind
+ * the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

@@ -8,7 +8,6 @@ anew, by the Python that LMC_TORCH names (default: python3), and 10,000 damaged 
 
 SPDX-License-Identifier: MIT
 """
-import io
 import json
 import os
 import pickle
@@ -17,12 +16,11 @@ import shutil
 import struct
 import subprocess
 import sys
-import types
-import unittest
 import zipfile
 import zlib
 
 from test_command import LONG, ROOT, Case, f32, main, rounded, safetensors
+from torch_files import archive, cases, metadata, pickled, torch_file
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SAMPLES = zipfile.ZipFile(os.path.join(HERE, "checkpoints.zip"))
@@ -31,60 +29,6 @@ ODD = "odd.pt"
 
 def sample(name):
     return SAMPLES.read(name)
-
-
-# -- archives made here, to break what the real ones never do --
-
-def pickled(tensors, protocol=2):
-    """What torch.save pickles for {name: (storage class, key, numel, offset, shape, strides)}."""
-    def text(s):
-        return b"X" + struct.pack("<I", len(s.encode())) + s.encode()
-    def number(n):
-        return b"\x8a\x08" + struct.pack("<q", n)
-    def numbers(ns):
-        return b"(" + b"".join(map(number, ns)) + b"t"
-    out = b"\x80" + bytes([protocol]) + b"}("
-    for name, (kind, key, numel, offset, shape, strides) in tensors.items():
-        storage = b"(" + text("storage") + b"c" + kind.replace(".", "\n").encode() + b"\n" + text(key) + text("cpu") + number(numel) + b"tQ"
-        out += text(name) + b"ctorch._utils\n_rebuild_tensor_v2\n(" + storage + number(offset) + numbers(shape) + numbers(strides) + b"\x89NtR"
-    return out + b"u."
-
-
-def archive(members, method=zipfile.ZIP_STORED, prefix="a/", align=1):
-    b = io.BytesIO()
-    with zipfile.ZipFile(b, "w", method) as z:
-        for name, data in members.items():
-            info = zipfile.ZipInfo(prefix + name)
-            padding = -(b.tell() + 34 + len(info.filename)) % align
-            info.extra = b"FB" + struct.pack("<H", padding) + b"Z" * padding if align > 1 else b""
-            z.writestr(info, data, method)
-    return b.getvalue()
-
-
-def torch_file(tensors, records, **more):
-    return archive({"data.pkl": pickled(tensors), "byteorder": b"little", **{"data/" + k: v for k, v in records.items()}}, **more)
-
-
-def metadata(items):
-    """What torch.distributed.checkpoint pickles of (name, extents, position, offset, size), by classes of the names that it has."""
-    module = types.ModuleType('torch.distributed.checkpoint.metadata')
-    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint':
-        sys.modules[name] = types.ModuleType(name)
-    sys.modules[module.__name__] = module
-    for name in 'Metadata', 'MetadataIndex', 'TensorStorageMetadata', 'Size', '_StorageInfo':
-        setattr(module, name, type(name, (), {'__module__': module.__name__}))
-
-    def make(name, **state):
-        made = getattr(module, name)()
-        made.__dict__.update(state)
-        return made
-    data = pickle.dumps(make(
-        'Metadata', state_dict_metadata={name: make('TensorStorageMetadata', size=tuple(extents), chunks=[]) for name, extents, *_ in items}, planner_data=None,
-        storage_data={make('MetadataIndex', fqn=name, offset=tuple(position), index=i): make('_StorageInfo', relative_path='__0_0.distcp', offset=offset, length=size)
-                      for i, (name, _, position, offset, size) in enumerate(items)}), protocol=4)
-    for name in 'torch', 'torch.distributed', 'torch.distributed.checkpoint', module.__name__:
-        del sys.modules[name]
-    return data
 
 
 class Checkpoint(Case):
@@ -512,6 +456,23 @@ class Limits(Checkpoint):
         self.assertEqual(names("w", 33), set())  # parts of nothing: two tensors of one name
         for size, found in ((65534, {"n" * 65534}), (65535, set())):
             self.assertEqual(names("n" * size, 2, 1), found)
+
+
+class Shared(Checkpoint):
+    """What Python finds, too (torch_files.py)."""
+    def test_cases(self):
+        for case, files, tensors in cases():
+            with self.subTest(case):
+                for path, data in files.items():
+                    self.write(path, data)
+                name = os.path.dirname(min(files)) or min(files)
+                self.lmc("-f", name)
+                found = {k[1]: v for k, v in self.tensors(name + ".lmc", views=True).items()}
+                for tensor, expected in tensors.items():
+                    if expected is None:
+                        self.lmc("cat", name + ".lmc", tensor, code=1)
+                        continue
+                    self.assertEqual((*found[tensor], self.cat(name + ".lmc", tensor)), (expected[0], list(expected[1]), expected[2]), tensor)
 
 
 class Views(Checkpoint):

@@ -1856,7 +1856,7 @@ class Bases(Case):
         shutil.copytree(self.path("away/old"), self.path("less"))
         os.unlink(self.path("less/config.json"))
         self.lmc("flipped")
-        want = "needs the base %s (named 'old' when this delta was made)" % self.fingerprint("away/old.lmc")[:16]
+        want = "needs the base %s (named 'old' when this delta was made): no .lmc file, but a file or directory itself; " % self.fingerprint("away/old.lmc")[:16]
         given = self.fingerprint("flipped.lmc")[:16]
         for args in ((), ("--base", "flipped"), ("--base", "flipped.lmc"), ("--base", "less"), ("--base", "new.lmc"), ("--base", "nowhere"),
                      ("--base", "less", "--base", "flipped")):

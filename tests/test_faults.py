@@ -214,6 +214,11 @@ def half_applied(scenario, state):
         return "half applied, and no side file"
 
 
+def parts_of(scenario, state):
+    """After a kill, or when the disk is gone, each file may have come or not; after an error, nothing has."""
+    return each_old_or_new(scenario, state) if scenario.is_cut else "is not as before, nor new"
+
+
 def each_old_or_new(scenario, state):
     for path in set(scenario.old) | set(scenario.new) | set(state):
         if state.get(path) not in (scenario.old.get(path), scenario.new.get(path)):
@@ -497,6 +502,7 @@ class Scenario:
         rest, left = without_temporaries(whole)
         state = normal(rest)
         killed = how in ("kill", "tear", "after")
+        self.is_cut = killed or how == "gone"
         if p.code < 0 and not (killed and p.code == -9):
             return "crashed with signal %d" % -p.code
         if p.code == 0:
@@ -540,7 +546,7 @@ class Scenario:
     def judge_cut(self, contents):
         """What is wrong after a power cut; of modes and times nothing is known."""
         view = copy.copy(self)
-        view.old, view.new = plain(self.old), plain(self.new)
+        view.old, view.new, view.is_cut = plain(self.old), plain(self.new), True
         whole = self.state_of(contents)
         rest, left = without_temporaries(whole)
         state = plain(normal(rest))
@@ -689,6 +695,8 @@ SCENARIOS = [
     Scenario("restore_directory_over", packed(TREE, x=NEXT_TREE), "-d -f x.lmc"),
     Scenario("restore_directory_rm", packed(TREE), "-d --rm x.lmc", again="-d -f --rm x.lmc", between=between),
     Scenario("restore_base", packed(NEXT_TREE, base=TREE), "-d --base base x.lmc"),
+    Scenario("restore_parts", packed(TREE, out={"own": b"own", "optimizer/own": b"own"}), "-d -o out x.lmc *", again="-d -f -o out x.lmc *", between=parts_of),
+    Scenario("restore_parts_new", packed(TREE), "-d -o out x.lmc empty *2*"),
     Scenario("restore_to_stdout", packed(FILE), "-d -c x.lmc"),
     Scenario("apply", deltas(FILE, NEXT), "apply d1 t", between=half_applied, lmc=SMALL_SLOTS),
     Scenario("apply_trusting", deltas(FILE, NEXT), "apply --trust-base d1 t", between=half_applied, lmc=SMALL_SLOTS),

@@ -4,9 +4,10 @@
   tools/tables.py           writes src/kernels/tables.h
   tools/tables.py --check   fails if the file is not what this script makes
 
-Plain numbers, because macros that derive them make a megabyte for the compiler to read out of a
-line; but a table of which the entry of a ^ b is that of a, ^ that of b, is given by 8 of 256.
-What a table means stands in front of it in the file; how it is found is a function here.
+Plain numbers, where macros that derive them would make a megabyte for the compiler to read. But a
+table of which the entry of a ^ b is that of a, ^ that of b, is given by 8 of 256; and what is known
+of the halves of a mask, of four bits, by 16. What a table means stands in front of it in the file;
+how it is found is a function here.
 """
 import os
 import sys
@@ -50,17 +51,20 @@ def moves(m):
     return steps + [byte_mask((1 << len(bits(m))) - 1)]
 
 
-def sort_places(m):
-    return [word(bits(m ^ 255)), word(bits(m))]
-
-
-def merge_places(m, left, right, step):
-    """For each bit of m: left, left + 1, ... where it is 0; right, right + step, ... where 1."""
-    places = []
-    for i in range(8):
-        ones = len(bits(m & ((1 << i) - 1)))
-        places.append((right + step * ones if m >> i & 1 else left + i - ones) & 255)
-    return word(places)
+def of_nibbles():
+    """Of each mask of four bits: the number of its ones; their places, packed; a 1 in the bytes of
+    the ones; and how many of its kind are before each bit, ones from 16 on."""
+    lines = []
+    for x in range(16):
+        ones = [i for i in range(4) if x >> i & 1]
+        ranks = [sum((x >> j & 1) == (x >> i & 1) for j in range(i)) + 16 * (x >> i & 1)
+                 for i in range(4)]
+        bytes_ = [x >> i & 1 for i in range(4)]
+        for name, value in (("N", len(ones)), ("P", word(ones)), ("B", word(bytes_)),
+                            ("R", word(ranks))):
+            lines.append("LMC__%s%d = %s," % (name, x, hexadecimal(value)))
+    lines[-1] = lines[-1][:-1]
+    return "enum {\n%s};\n" % fill(lines, " ", "    ", 98)
 
 
 class Ring:
@@ -151,6 +155,18 @@ def table(kind, name, values):
     return "static const %s %s =\n%s" % (kind, name, fill(words, "", "    ", 100))
 
 
+NIBBLES = """#define LMC__OF_LOW(f, h, H) \\
+    f(h, H, 0, 15), f(h, H, 1, 14), f(h, H, 2, 13), f(h, H, 3, 12), f(h, H, 4, 11), \\
+    f(h, H, 5, 10), f(h, H, 6, 9), f(h, H, 7, 8), f(h, H, 8, 7), f(h, H, 9, 6), \\
+    f(h, H, 10, 5), f(h, H, 11, 4), f(h, H, 12, 3), f(h, H, 13, 2), f(h, H, 14, 1), \\
+    f(h, H, 15, 0)
+#define LMC__OF_MASKS(f) \\
+    {LMC__OF_LOW(f, 0, 15), LMC__OF_LOW(f, 1, 14), LMC__OF_LOW(f, 2, 13), LMC__OF_LOW(f, 3, 12), \\
+     LMC__OF_LOW(f, 4, 11), LMC__OF_LOW(f, 5, 10), LMC__OF_LOW(f, 6, 9), LMC__OF_LOW(f, 7, 8), \\
+     LMC__OF_LOW(f, 8, 7), LMC__OF_LOW(f, 9, 6), LMC__OF_LOW(f, 10, 5), LMC__OF_LOW(f, 11, 4), \\
+     LMC__OF_LOW(f, 12, 3), LMC__OF_LOW(f, 13, 2), LMC__OF_LOW(f, 14, 1), LMC__OF_LOW(f, 15, 0)}
+"""
+
 LINEAR = """#define LMC__OF_2(v, a) v, v ^ a
 #define LMC__OF_4(v, a, b) LMC__OF_2(v, a), LMC__OF_2(v ^ b, a)
 #define LMC__OF_8(v, a, b, c) LMC__OF_4(v, a, b), LMC__OF_4(v ^ c, a, b)
@@ -192,8 +208,16 @@ def make():
     parts = [
         HEAD,
 
+        comment("""What is known of a half x of m, of four bits: N, the number of its ones; P, their
+                places, packed; B, a byte of 1 for each one; R, how many bits of its kind are
+                before each bit, ones from 16 on. LMC__OF_MASKS: f for each m; h and l are its
+                upper and lower half, H and L the same of ~m."""),
+        of_nibbles(),
+        NIBBLES + "\n",
+
         comment("Number of one bits of m."),
-        table("uint8_t", "lmc__ones[256]", [len(bits(m)) for m in masks]),
+        "#define LMC__ONES_OF(h, H, l, L) LMC__N##h + LMC__N##l\n",
+        "static const uint8_t lmc__ones[256] = LMC__OF_MASKS(LMC__ONES_OF);\n",
 
         comment("""256 numbers, number m of which is the exclusive or of those arguments, a to h,
                 whose bits are set in m."""),
@@ -211,7 +235,11 @@ def make():
         "#if LMC__AVX2_TEXT || LMC__NEON\n",
         comment("""[m]: the places of the zero bits of m, then those of its one bits, eight bytes
                 each, packed, the rest 0: a shuffle by them sorts eight bytes."""),
-        table("uint64_t", "lmc__sort_places[256][2]", [sort_places(m) for m in masks]),
+        """#define LMC__PLACES(h, l) \\
+    (LMC__P##l | (LMC__P##h + 4 * (UINT64_C(0x01010101) >> (32 - 8 * LMC__N##h))) << 8 * LMC__N##l)
+#define LMC__SORT_PLACES(h, H, l, L) {LMC__PLACES(H, L), LMC__PLACES(h, l)}
+""",
+        "static const uint64_t lmc__sort_places[256][2] = LMC__OF_MASKS(LMC__SORT_PLACES);\n",
         "#endif\n",
 
         "#if LMC__NEON\n",
@@ -219,9 +247,16 @@ def make():
                 .. 31 of the right one. low[m]: 0, 1, ... where m has zeros, 16, 17, ... where
                 it has ones. high[m] is for the second byte of a pair whose first one has c
                 ones: |high - c|, of signed bytes, is 8 - c, 9 - c, ... for zeros, 16 + c, 17
-                + c, ... for ones."""),
-        table("uint64_t", "lmc__merge_low[256]", [merge_places(m, 0, 16, 1) for m in masks]),
-        table("uint64_t", "lmc__merge_high[256]", [merge_places(m, 8, -16, -1) for m in masks]),
+                + c, ... for ones. So it is 8 more than low for zeros, and minus low for ones."""),
+        """#define LMC__MERGE_LOW(h, H, l, L) \\
+    (LMC__R##l | \\
+     (uint64_t)(LMC__R##h + LMC__N##l * LMC__B##h + (4 - LMC__N##l) * LMC__B##H) << 32)
+#define LMC__MERGE_HIGH(h, H, l, L) \\
+    ((LMC__MERGE_LOW(h, H, l, L) ^ (LMC__B##l | (uint64_t)LMC__B##h << 32) * 255) + \\
+     (LMC__B##l | (uint64_t)LMC__B##h << 32) + 8 * (LMC__B##L | (uint64_t)LMC__B##H << 32))
+""",
+        "static const uint64_t lmc__merge_low[256] = LMC__OF_MASKS(LMC__MERGE_LOW);\n",
+        "static const uint64_t lmc__merge_high[256] = LMC__OF_MASKS(LMC__MERGE_HIGH);\n",
         "#endif\n",
 
         "#if LMC__X86\n",

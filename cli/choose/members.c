@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "policy.h"
 #include "../../formats/container.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/damage.h"
-#include "../input/source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
+#include "../sys/search.h"
 
 static void free_choices(struct member *member)
 {
@@ -36,9 +35,8 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* What is wanted of a snapshot are samples and the masters of small tensors, mostly one behind the
- * other. So it is read as a base is: that keeps the block which was decoded last, through all links
- * of a chain. */
+/* Samples, mostly one behind the other. A base keeps the block that was decoded last, through all
+ * links of a chain. */
 static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
 {
     lmc_base base = lmc_reader_base(a->reader);
@@ -125,48 +123,7 @@ static int has_small_files(const struct members *m)
     return n == LEAST_FILES;
 }
 
-/* -- what the base has -- */
-
-/* Files without tensors, sorted by their paths. */
-struct known_files {
-    const lmc_file **list;
-    size_t n;
-};
-
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
-}
-
-static struct known_files list_known(const lmc_base *base)
-{
-    struct known_files k;
-    k.n = 0;
-    k.list = (const lmc_file **)resize(NULL, base->n_files + 1, sizeof *k.list);
-    for (size_t i = 0; i < base->n_files; i++) {
-        const lmc_file *f = base->get_file(base->user, i);
-        if (f->n_tensors == 0) k.list[k.n++] = f;
-    }
-    qsort((void *)k.list, k.n, sizeof *k.list, compare_paths);
-    return k;
-}
-
-/* The base has a file of that path and size, as the library asks. */
-static int is_known(const struct known_files *k, const struct members *m,
-                    const struct member *member)
-{
-    lmc_file wanted;
-    const lmc_file *key = &wanted, *const * found;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.path = member->path;
-    found = k->n ? (const lmc_file *const *)bsearch((const void *)&key, (const void *)k->list, k->n,
-                                                    sizeof *k->list, compare_paths)
-                 : NULL;
-    return found && (*found)->size == size_of_member(m, member);
-}
-
-/* A delta of less than this, other than of small files, need not be restored over its base: there
- * is room for both. */
+/* A delta of less than this, without small files, has room beside its base. */
 #define LITTLE ((uint64_t)16 << 20)
 
 int choose_grouping(const struct members *m, const lmc_base *base)
@@ -194,6 +151,17 @@ struct small {
     int is_known; /* the base has it: it comes behind those by which nothing can be in place */
 };
 
+/* Whether the base has a file without tensors of that path and size, as the library asks. */
+static int is_known(const lmc_file *const *sorted, const lmc_base *base, const struct members *m,
+                    const struct member *member)
+{
+    size_t low;
+    if (!base) return 0;
+    FIND_FIRST(low, base->n_files, strcmp(sorted[low]->path, member->path) < 0);
+    return low < base->n_files && strcmp(sorted[low]->path, member->path) == 0 &&
+           sorted[low]->n_tensors == 0 && sorted[low]->size == size_of_member(m, member);
+}
+
 /* Directories come before files: they have no kind, and no bytes. */
 static int compare_small(const void *a, const void *b)
 {
@@ -210,22 +178,21 @@ void order_members(struct members *m, const lmc_base *base)
 {
     struct small *small;
     struct member *rest;
-    struct known_files known;
+    const lmc_file **sorted;
     size_t n_small = 0, n = 0;
     if (!has_small_files(m)) return;
-    memset(&known, 0, sizeof known);
-    if (base) known = list_known(base);
+    sorted = base ? sort_files(base) : NULL;
     small = (struct small *)resize(NULL, m->n, sizeof *small);
     rest = (struct member *)resize(NULL, m->n, sizeof *rest);
     for (size_t i = 0; i < m->n; i++)
         if (is_small(m, &m->list[i])) {
             small[n_small].member = m->list[i];
-            small[n_small++].is_known = base && is_known(&known, m, &m->list[i]);
+            small[n_small++].is_known = is_known(sorted, base, m, &m->list[i]);
         } else rest[n++] = m->list[i];
     qsort(small, n_small, sizeof *small, compare_small);
     for (size_t i = 0; i < n_small; i++) m->list[i] = small[i].member;
     memcpy(m->list + n_small, rest, n * sizeof *rest);
     free(small);
     free(rest);
-    free((void *)known.list);
+    free((void *)sorted);
 }

@@ -38,8 +38,7 @@ struct choice {
     char *reason; /* for the user; NULL: not known yet */
 };
 
-/* What a snapshot is made of, in the order in which it is stored: files, or those of another
- * snapshot. */
+/* A file, or one of another snapshot. */
 struct member {
     const char *path; /* in the snapshot; belongs to somebody else */
     char *full;       /* of a file; to open it, and when it was looked at */
@@ -90,13 +89,11 @@ void add_member(struct members *m, const char *path, const char *full, struct so
 /* Nobody has written to what others repeat after it was stored. */
 int check_members(const struct members *m);
 
-/* lmc_writer_options.group_files: whether there are so many small files without tensors that it is
- * worth to group them. base: NULL or what they are coded against */
+/* lmc_writer_options.group_files. base: what the members are coded against, or NULL */
 int choose_grouping(const struct members *m, const lmc_base *base);
 
-/* Files, not those of another snapshot: directories and small files come first, of one kind one
- * after another, since those that are neighbours share trees. What is left keeps its order. Nothing
- * refers to members by number yet. */
+/* Directories and small files come first, those of one kind together, for neighbours share trees.
+ * The rest keeps its order. Not for files of a snapshot. Nothing refers to members by number. */
 void order_members(struct members *m, const lmc_base *base);
 
 #endif

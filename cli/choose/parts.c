@@ -96,8 +96,7 @@ static struct all_rows list_rows(const lmc_base *base)
     return all;
 }
 
-/* The first of the base that may have rows behind r->begin: the last that begins there or before.
- */
+/* The first that may have rows behind r->begin: the last that begins there or before. */
 static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
 {
     size_t low;
@@ -109,8 +108,7 @@ static size_t find_first_rows(const struct all_rows *all, const struct rows *r)
     return low;
 }
 
-/* The base has the very tensor, so it is found by its name; first: see find_first_rows. Tensors of
- * other files, too, may be called so. */
+/* Whether the base has the very tensor, in whatever file. first: see find_first_rows */
 static int is_in_base(const struct all_rows *all, size_t first, const struct rows *r)
 {
     for (size_t i = first; i < all->n && compare_stems_of_rows(&all->list[i], r) == 0; i++) {
@@ -323,8 +321,7 @@ static int read_bytes(const struct bytes *b, uint64_t at, void *dst, size_t size
     return b->read(b->user, b->number, at, dst, size) == LMC_OK;
 }
 
-/* How many of the size bytes at `at` of the file agree with the base at each place: agrees[i] is
- * set where byte i does. Nothing does where the base has none. */
+/* Sets agrees[i] where byte i of those at `at` is what the base has there. */
 static void compare_shifted(unsigned char *agrees, const struct bytes *file,
                             const struct bytes *base, uint64_t at, size_t size, int64_t shift)
 {
@@ -341,8 +338,7 @@ static void compare_shifted(unsigned char *agrees, const struct bytes *file,
     free(mine);
 }
 
-/* Between what is known of two shifts the border is where most bytes agree: those before it by the
- * first, those behind it by the second. */
+/* Where most bytes agree: those before by the first shift, those behind by the second. */
 static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {

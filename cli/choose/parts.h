@@ -33,12 +33,11 @@
 
 struct members;
 
-/* Finds for tensors that the base has not, by name, dtype and size, what of it they consist of;
- * returns for how many. The base must outlive the members. */
+/* Sets the parts of tensors that the base has only in other pieces; returns of how many. The base
+ * must outlive the members. */
 size_t find_parts(struct members *m, const lmc_base *base);
 
-/* Finds for files without tensors which parts the base has elsewhere. The base must outlive the
- * members. Returns for how many; an exit code in *code. */
+/* The same for files without tensors. *code: an exit code */
 size_t find_shifts(struct members *m, const lmc_base *base, int *code);
 
 #endif

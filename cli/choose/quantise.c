@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "quantise.h"
 
-#include <jansson.h>
-
 #include "members.h"
 #include "policy.h"
 #include "../../formats/roles.h"
@@ -130,8 +128,7 @@ static const struct choice *find_weight_named(const struct choice *const *list, 
     return NULL;
 }
 
-/* What stands behind the word for the moment, or else before it, without leading parts such as
- * "optimizer.state.". */
+/* Of the name behind the word for the moment, or before it, without "optimizer.state.". */
 static const struct choice *find_weight(const struct choice *const *list, size_t n,
                                         const struct choice *c)
 {
@@ -171,8 +168,7 @@ static void find_weights(struct members *m)
     free((void *)list);
 }
 
-/* Finds what each tensor is by its name, pairs the moments, and finds their weights. The choices
- * have been made. */
+/* Finds by names what each tensor is, pairs of moments, and their weights, for all choices. */
 static void find_meanings(struct members *m, const struct policy *p)
 {
     struct stem *list = NULL;
@@ -351,38 +347,29 @@ void attach_quantizer(lmc_tensor *t, struct choice *c)
 
 /* -- tensors that were quantised, restored, and have not changed since -- */
 
-struct element_stream {
-    lmc_source elements;
-    uint64_t at;
+/* The bytes of a member, front to back, as lmc_stream has it. */
+struct member_stream {
+    struct members *members;
+    size_t number;
+    uint64_t at, end;
 };
 
-static enum lmc_status read_element_stream(void *user, void *dst, size_t size, size_t *got)
+static enum lmc_status read_member_stream(void *user, void *dst, size_t size, size_t *got)
 {
-    struct element_stream *s = (struct element_stream *)user;
-    uint64_t left = s->elements.size - s->at;
-    *got = left < size ? (size_t)left : size;
-    if (s->elements.read_at(s->elements.user, s->at, dst, *got) != LMC_OK) return LMC_ERR_READ;
+    struct member_stream *s = (struct member_stream *)user;
+    const uint64_t at = s->at;
+    *got = s->end - at < size ? (size_t)(s->end - at) : size;
     s->at += *got;
-    return LMC_OK;
+    return read_member(s->members, s->number, at, dst, *got);
 }
 
 static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, const lmc_tensor *t)
 {
-    struct choice c;
-    struct elements own;
-    struct element_stream source;
-    lmc_stream stream;
+    struct member_stream bytes = {m, number, t->offset, t->offset + t->size};
+    const lmc_stream stream = {read_member_stream, &bytes};
     enum lmc_status status;
-    memset(&c, 0, sizeof c);
-    c.member = number;
-    c.tensor = t;
-    source.elements = make_elements(&own, m, &c);
-    source.at = 0;
-    stream.read = read_element_stream;
-    stream.user = &source;
     *alone = *t;
     status = identify_alone(alone, &stream);
-    close_opened(&own.opened);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
@@ -409,8 +396,7 @@ static void list_lossy(struct members *m)
     if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, by_name);
 }
 
-/* Sets t->loss, if the base has the same tensor, and that lost something: else it would go unsaid
- * here, and be quantised again. */
+/* Sets t->loss, if the base has the same tensor, quantised: it must not be quantised again. */
 static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
 {
     lmc_tensor alone;

@@ -15,8 +15,8 @@ struct choice;
 struct members;
 struct common;
 
-/* Sets what the rules say of each tensor. can_refer: the output is a file, in which what is stored
- * can be read again. Returns how many are to be quantised. */
+/* Sets what the rules say of each tensor. can_refer: the output is a file, which can be read again.
+ * Returns how many are to be quantised. */
 size_t choose_all(struct members *m, int can_refer);
 
 /* Whether the tensor is coded by a quantizer that loses something. */
@@ -34,8 +34,7 @@ int fit_quantizers(struct members *m, size_t number, const struct common *o);
 /* What the rules did, to the metadata; nothing, if no rule matched. */
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
-/* A rule that does nothing is hardly what the user wants: said also with -q. With -v, what a file
- * of PyTorch is when it has been restored. */
+/* Says if rules did nothing, also with -q; with -v, what restored files of PyTorch are. */
 void say_of_quantised(struct members *m, const char *name, const struct common *o);
 
 #endif

@@ -2,7 +2,6 @@
 #include "twins.h"
 
 #include "members.h"
-#include "policy.h"
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/common.h"
@@ -10,23 +9,18 @@
 #include "../sys/report.h"
 #include "../sys/search.h"
 
-/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance; what
- * agrees in all of them and differs elsewhere, such as a copy in which little has changed, is still
- * worth being coded against the other. */
+/* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
+ * agree and others do not, in a copy that has changed a little, it is still coded against it. */
 #define N_SAMPLES 64u
 
-/* How many places they come from. In a snapshot each costs a block, decoded through all links of
- * its chain. */
+/* How many places they come from. In a snapshot each costs a block, decoded through its chain. */
 #define N_PLACES 64u
-
 #define N_PLACES_OF_ARCHIVE 8u
 
-/* A smaller file without tensors is coded with its neighbours, for less than what a run of its own
- * would cost. */
+/* A smaller file without tensors is coded with its neighbours, which takes less than a run. */
 #define MIN_WHOLE_SIZE 16384u
 
-/* A file with twins cannot be restored from pipe to pipe; less than this, in all, is not worth
- * it. */
+/* Less in all is not worth it: a snapshot with twins cannot be restored from pipe to pipe. */
 #define MIN_TWIN_SIZE 4096u
 
 /* Number of the tensor: a file without tensors, whole. */
@@ -103,8 +97,7 @@ static lmc_tensor *tensor_of(const struct members *m, const struct candidate *c)
     return c->tensor == WHOLE ? &member->whole : &member->tensors[c->tensor];
 }
 
-/* Where the samples are: neighbours in the middle, or scattered, each place somewhere in its part
- * of the tensor. */
+/* Of the samples: neighbours in the middle, or scattered, somewhere in each part of the tensor. */
 static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
 {
     uint64_t part = n / n_places, size = N_SAMPLES / n_places;
@@ -113,8 +106,7 @@ static uint64_t place_of_sample(uint64_t n, unsigned i, unsigned n_places)
                              : i * part + (i * (uint64_t)2654435761u) % (part - size + 1);
 }
 
-/* Sets the hash; *is_constant: all samples are the same, and whatever the tensor is, it takes
- * little. Of what is known, only that is of interest. */
+/* Sets the hash, if it is not known. *is_constant: all samples are the same. */
 static int sample_candidate(struct members *m, struct candidate *c, int is_scattered,
                             int *is_constant)
 {
@@ -203,8 +195,7 @@ static int compare_places(const void *a, const void *b)
     return (int)x->conversion - (int)y->conversion;
 }
 
-/* Tensors of a snapshot that are of interest only to those of their own dtype need no sample: the
- * index tells which are equal. */
+/* Where no rounded ones are candidates, the index of the snapshot tells which tensors are equal. */
 static void take_fingerprints(struct candidates *c, const struct members *m)
 {
     for (size_t start = 0, end; start < c->n; start = end) {
@@ -318,8 +309,7 @@ static void number_choices(struct members *m)
             m->list[i].choices[k].member = i;
 }
 
-/* Puts members with masters before those with copies, those with second moments before those with
- * first, and changes nothing else. */
+/* Moves members with masters before their copies, second moments before the first; no others. */
 static void order_masters(struct members *m, struct candidates *c)
 {
     struct ordering o;
@@ -361,8 +351,7 @@ static void set_twin(struct members *m, lmc_twin *twin, const struct candidate *
     tensor_of(m, copy)->twin = twin;
 }
 
-/* In the order of storage: of equal tensors the first one, if it has no master, is what the others
- * repeat. */
+/* Equal tensors repeat their master, or the first one stored. */
 static void pair_group(struct members *m, const struct candidates *c, size_t start, size_t end)
 {
     const struct candidate *first = NULL;

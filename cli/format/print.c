@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../sys/printable.h"
+#include "../../formats/printable.h"
 
 double percent(uint64_t part, uint64_t whole)
 {

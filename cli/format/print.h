@@ -1,7 +1,7 @@
 /* print.h - names and numbers on standard output
  * SPDX-License-Identifier: MIT
  *
- * Names come from files: what a terminal would obey, or hide, is escaped (sys/printable.h).
+ * Names come from files: what a terminal would obey, or hide, is escaped (formats/printable.h).
  */
 #ifndef LMC_CLI_PRINT_H
 #define LMC_CLI_PRINT_H

@@ -47,6 +47,19 @@ int is_same_kind(const lmc_tensor *a, const lmc_tensor *b)
 
 static const char *const measure_names[] = {"none", "update", "relative", "nmse"};
 
+static int compare_paths(const void *a, const void *b)
+{
+    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
+}
+
+const lmc_file **sort_files(const lmc_base *files)
+{
+    const lmc_file **list = (const lmc_file **)resize(NULL, files->n_files, sizeof *list);
+    for (size_t i = 0; i < files->n_files; i++) list[i] = files->get_file(files->user, i);
+    if (files->n_files) qsort((void *)list, files->n_files, sizeof *list, compare_paths);
+    return list;
+}
+
 const char *name_measure(const lmc_loss *loss)
 {
     return (unsigned)loss->measure < sizeof measure_names / sizeof *measure_names

@@ -18,6 +18,9 @@ int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
 /* Same dtype, size and shape. */
 int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);
 
+/* The files in the order of their paths. To be freed. */
+const lmc_file **sort_files(const lmc_base *files);
+
 /* For messages and JSON. */
 const char *name_measure(const lmc_loss *loss);
 

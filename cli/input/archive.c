@@ -73,11 +73,6 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
                 lmc_status_text(status), where);
 }
 
-int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status)
-{
-    return fail_snapshot_at(name, header, status, "");
-}
-
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where)
 {
@@ -239,6 +234,12 @@ static enum lmc_status check_fingerprints(const lmc_file *f, lmc_tensor *tensors
     return f->n_tensors || memcmp(found.fingerprint, f->fingerprint, LMC_FINGERPRINT_SIZE) == 0
                ? LMC_OK
                : LMC_ERR_CORRUPT;
+}
+
+int open_archive_index(struct archive *a, const char *path, const struct common *o)
+{
+    const int code = open_archive_file(a, path, o);
+    return code == CODE_OK ? read_archive_index(a, NULL) : code;
 }
 
 lmc_base files_of_archive(const struct archive *a)

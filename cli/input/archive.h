@@ -31,7 +31,7 @@ struct archive {
     uint8_t header[LMC_FILE_HEADER_SIZE]; /* zeros: not read */
     uint8_t wanted[LMC_FINGERPRINT_SIZE]; /* the base, of a delta */
     int is_delta;
-    const lmc_base *plain; /* not NULL: files that are no snapshot; there is no reader (plain.h) */
+    const lmc_base *plain; /* not NULL: files that are no snapshot; there is no reader */
     uint64_t n_reads, n_bytes;
     /* What look_inside() has read and handed out; whether it has ended for that */
     uint64_t n_read_inside, n_found_inside;
@@ -66,10 +66,7 @@ int fail_archive(const struct archive *a, enum lmc_status status);
 int fail_archive_at(const struct archive *a, enum lmc_status status, const char *where);
 
 /* Reports a status of reading a snapshot with that header, zeros if it is not known: which lmc it
- * needs, if it is not this one. */
-int fail_snapshot(const char *name, const uint8_t *header, enum lmc_status status);
-
-/* The same, where it is known what could not be restored; where: "" or words for the message. */
+ * needs, if it is not this one. where: words for what could not be restored, or "". */
 int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status status,
                      const char *where);
 
@@ -84,6 +81,9 @@ uint64_t archive_size(const struct archive *a);
 
 /* Opens the file and looks whether it is a delta. */
 int open_archive_file(struct archive *a, const char *path, const struct common *o);
+
+/* The same, and reads its index without a base. */
+int open_archive_index(struct archive *a, const char *path, const struct common *o);
 
 /* The snapshot that is being read from a regular file from front to back, to read in it
  * anywhere. */

@@ -590,6 +590,13 @@ int protect_plain(const struct base *p, const char *output)
 
 /* -- all bases -- */
 
+char *describe_base(const uint8_t *wanted, const char *made_with)
+{
+    char text[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
+    format_hex(text, wanted, SHORT_FINGERPRINT);
+    return format_text("%s%s", text, format_made_with(named, made_with));
+}
+
 char *name_base(const struct base *b)
 {
     size_t size = strlen(b->name), start;
@@ -606,7 +613,7 @@ int choose_base(const struct base **base, const struct common *o)
 {
     struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
     int code = CODE_OK;
-    if (first && contains_only_snapshots(first->name))
+    if (first && contains_snapshots(first->name, 1))
         return fail(CODE_USAGE, first->name,
                     "is a directory of snapshots; name the one that this is to be coded against");
     if (first) {

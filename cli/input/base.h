@@ -111,6 +111,10 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
 #define SHORT_FINGERPRINT 8
 
+/* " (named 'NAME' when this delta was made)"; made_with: NULL: "". */
+#define MADE_WITH_TEXT 300
+const char *format_made_with(char text[MADE_WITH_TEXT], const char *made_with);
+
 /* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
  * made_with: what it was called when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
@@ -135,6 +139,9 @@ int find_base_of_archive(struct archive *a, const lmc_base **base, const struct 
 
 /* Sees to it that the base can be read; of a delta, finds its own base among the arguments. */
 int prepare_base(struct base *b, const struct common *o);
+
+/* Its fingerprint and, if it is known, what it was called when the delta was made. To be freed. */
+char *describe_base(const uint8_t *wanted, const char *made_with);
 
 /* The name of a base without its directory, for messages; NULL: it says nothing. To be freed. */
 char *name_base(const struct base *b);

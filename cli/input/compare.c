@@ -143,12 +143,6 @@ static int compare_links(struct comparison *c)
     return CODE_OK;
 }
 
-static enum lmc_status compare_read_back(void *user, size_t number, uint64_t offset, void *dst,
-                                         size_t size)
-{
-    return read_second_look(&((struct comparison *)user)->again, number, offset, dst, size);
-}
-
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
                     const struct common *o, size_t *n_files)
 {
@@ -174,7 +168,6 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;
-    options.read_back = compare_read_back;
     options.metadata = compare_metadata;
 #ifdef POSIX_FADV_DONTNEED
     /* read what the disk has, not what memory remembers */

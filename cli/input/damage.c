@@ -12,7 +12,8 @@
 #include "../sys/report.h"
 
 #define STEP ((size_t)64 << 10)
-#define MOST_BLOCKS 1024 /* that are tried on each side of one that is damaged */
+#define DAMAGE_BUDGET ((uint64_t)256 << 20) /* to look for it: no less than is decoded at once */
+#define MOST_BLOCKS 1024                    /* that are tried on each side of one that is damaged */
 
 /* A tensor, or bytes of the file before, between or behind them. */
 struct damaged_part {
@@ -76,32 +77,24 @@ static uint64_t start_of_block(const struct search *s, uint64_t start, uint64_t 
     return at;
 }
 
-static enum lmc_status read_part(const struct search *s, uint64_t at, uint64_t size)
-{
-    return read_counted(s->archive, s->number, at, s->buffer, (size_t)size);
-}
-
 /* Without its base nothing is known of a block. */
-static int is_damage(enum lmc_status status)
+static int is_damaged(const struct search *s, uint64_t at, uint64_t size, enum lmc_status *status)
 {
-    return status != LMC_OK && status != LMC_ERR_LIMIT && status != LMC_ERR_BASE_MISSING;
-}
-
-static int is_damaged(const struct search *s, uint64_t at)
-{
-    const enum lmc_status status = read_part(s, at, 1);
-    return is_damage(status);
+    *status = read_counted(s->archive, s->number, at, s->buffer, (size_t)size);
+    return *status != LMC_OK && *status != LMC_ERR_LIMIT && *status != LMC_ERR_BASE_MISSING;
 }
 
 /* All blocks side by side that are damaged, as far as they are in the part; at: a byte of one. */
 static void widen(const struct search *s, const struct damaged_part *p, uint64_t at,
                   uint64_t *start, uint64_t *end)
 {
+    enum lmc_status status;
     *start = start_of_block(s, p->start, at);
     *end = end_of_block(s, at, p->end);
-    for (unsigned i = 0; i < MOST_BLOCKS && *start > p->start && is_damaged(s, *start - 1); i++)
+    for (unsigned i = 0;
+         i < MOST_BLOCKS && *start > p->start && is_damaged(s, *start - 1, 1, &status); i++)
         *start = start_of_block(s, p->start, *start - 1);
-    for (unsigned i = 0; i < MOST_BLOCKS && *end < p->end && is_damaged(s, *end); i++)
+    for (unsigned i = 0; i < MOST_BLOCKS && *end < p->end && is_damaged(s, *end, 1, &status); i++)
         *end = end_of_block(s, *end, p->end);
 }
 
@@ -120,21 +113,21 @@ static void describe(const lmc_file *f, const struct damaged_part *p, uint64_t s
                  path, quote, f->n_tensors ? ", which are of no tensor" : "");
 }
 
-int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *budget,
-                char text[DAMAGE_TEXT])
+/* Looks for the first bytes from `at` on that cannot be read; 1: text says which they are. */
+static int find_damage(const struct archive *a, size_t number, uint64_t at, char text[DAMAGE_TEXT])
 {
     const lmc_file *const f = lmc_reader_get_file(a->reader, number);
     struct search s = {a, number, (unsigned char *)resize(NULL, STEP, 1)};
+    uint64_t budget = DAMAGE_BUDGET;
+    enum lmc_status status;
     int is_found = 0;
     size_t next = 0;
-    *text = 0;
-    while (at < f->size && *budget && !is_found) {
+    while (at < f->size && budget && !is_found) {
         const struct damaged_part p = find_part(f, at, &next);
         const uint64_t end = end_of_block(&s, at, p.end - at < STEP ? p.end : at + STEP);
         if (place_of_block(&s, at) == UINT64_MAX) break; /* the reader of a salvage */
-        const enum lmc_status status = read_part(&s, at, end - at);
-        is_found = is_damage(status);
-        *budget -= status == LMC_ERR_LIMIT || end - at > *budget ? *budget : end - at;
+        is_found = is_damaged(&s, at, end - at, &status);
+        budget -= status == LMC_ERR_LIMIT || end - at > budget ? budget : end - at;
         if (is_found) {
             uint64_t start, behind;
             widen(&s, &p, at, &start, &behind);
@@ -206,34 +199,36 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
     return status == LMC_OK ? why : status;
 }
 
+/* " (in the tensor 'w')"; is_behind: " (from byte 7 of the tensor 'w' on)". */
+static void describe_start(const lmc_file *f, uint64_t at, int is_behind, char text[DAMAGE_TEXT])
+{
+    char from[40] = "in ";
+    size_t next = 0;
+    const struct damaged_part p = find_part(f, at, &next);
+    if (p.tensor) at -= p.start;
+    if (is_behind) snprintf(from, sizeof from, "from byte %llu of ", (unsigned long long)at);
+    if (p.tensor)
+        snprintf(text, DAMAGE_TEXT, " (%sthe tensor '%.200s'%s)", from, p.tensor->name,
+                 is_behind ? " on" : "");
+    else if (*f->path)
+        snprintf(text, DAMAGE_TEXT, " (%s'%.200s'%s)", from, f->path, is_behind ? " on" : "");
+    else if (is_behind) snprintf(text, DAMAGE_TEXT, " (%sthe file on)", from);
+    else *text = 0;
+}
+
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
 {
     const lmc_base files = files_of_archive(a);
-    const lmc_file *const f = files.get_file(files.user, number);
-    uint64_t budget = DAMAGE_BUDGET;
     char text[DAMAGE_TEXT];
-    size_t next = 0;
-    const struct damaged_part p = find_part(f, at, &next);
-    if ((status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT) &&
-        find_damage(a, number, at, &budget, text))
-        return fail_archive_at(a, status, text);
-    *text = 0; /* blocks that are whole, and not the right ones */
-    if (p.tensor) snprintf(text, sizeof text, " (in the tensor '%.200s')", p.tensor->name);
-    else if (*f->path) snprintf(text, sizeof text, " (in '%.200s')", f->path);
+    if ((status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT) ||
+        !find_damage(a, number, at, text)) /* blocks that are whole, and not the right ones */
+        describe_start(files.get_file(files.user, number), at, 0, text);
     return fail_archive_at(a, status, text);
 }
 
 int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at)
 {
-    const lmc_file *const f = lmc_reader_get_file(a->reader, number);
     char text[DAMAGE_TEXT];
-    size_t next = 0;
-    const struct damaged_part p = find_part(f, at, &next);
-    if (p.tensor)
-        snprintf(text, sizeof text, " (from byte %llu of the tensor '%.200s' on)",
-                 (unsigned long long)(at - p.start), p.tensor->name);
-    else
-        snprintf(text, sizeof text, " (from byte %llu of %s%.200s%s on)", (unsigned long long)at,
-                 *f->path ? "'" : "the file", f->path, *f->path ? "'" : "");
+    describe_start(lmc_reader_get_file(a->reader, number), at, 1, text);
     return fail_archive_at(a, status, text);
 }

@@ -14,15 +14,9 @@
 
 #define DAMAGE_TEXT 640
 
-/* Looks for the first bytes from `at` of file number `number` on that cannot be read, at most
- * *budget bytes far, of which is taken what was looked at. 1: they are found, and text says which
- * they are: " (bytes 7471104 to 7602175 of the tensor 'w')", of all blocks side by side. The
- * archive has been opened with its base. */
-int find_damage(const struct archive *a, size_t number, uint64_t at, uint64_t *budget,
-                char text[DAMAGE_TEXT]);
-
-/* Reports that reading bytes of that file, from `at` on, gave that status, and where the damage
- * is. */
+/* Reports that reading bytes of that file, from `at` on, gave that status, and where the damage is:
+ * " (bytes 7471104 to 7602175 of the tensor 'w')", of all blocks side by side. The archive has been
+ * opened with its base. */
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
 
 /* Reads the snapshot once, from front to back, and needs no index. LMC_OK: nothing is damaged; else
@@ -33,8 +27,5 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
 
 /* The same where the bytes cannot be looked for: it is somewhere behind byte `at`. */
 int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
-
-/* How far to look: what is decoded at once is not larger. */
-#define DAMAGE_BUDGET ((uint64_t)256 << 20)
 
 #endif

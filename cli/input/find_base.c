@@ -27,7 +27,7 @@ static void look_at_given(struct bases *all)
     for (; all->n_given < all->n; all->n_given++) {
         struct base *b = &all->list[all->n_given];
         const struct place_entry *e;
-        b->is_place = contains_snapshots(b->name);
+        b->is_place = contains_snapshots(b->name, 0);
         e = add_given_place(&all->places, b->name, all->n_given);
         b->is_known = e != NULL;
         if (e) memcpy(b->fingerprint, e->fingerprint, sizeof b->fingerprint);
@@ -418,11 +418,20 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
     }
 }
 
+const char *format_made_with(char text[MADE_WITH_TEXT], const char *made_with)
+{
+    *text = 0;
+    if (made_with)
+        snprintf(text, MADE_WITH_TEXT, " (named '%.200s' when this delta was made)", made_with);
+    return text;
+}
+
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o)
 {
     enum { MOST = 3 }; /* so that all fits into a message */
     char text[2 * SHORT_FINGERPRINT + 1], given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
+    char named[MADE_WITH_TEXT];
     size_t size = 0, n_given = 0;
     int code;
     format_hex(text, wanted, SHORT_FINGERPRINT);
@@ -440,10 +449,12 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
         size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
                                  (unsigned long long)(n_given - MOST));
     size = list_places(list, sizeof list, size, &o->bases->places, name, made_with);
-    code = fail(CODE_BASE, name, "needs the base %s%s%.200s%s%s; name it with --base PATH%s", text,
-                made_with ? " (named '" : "", made_with ? made_with : "",
-                made_with ? "' when this delta was made)" : "", list,
-                o->bases->is_closed ? "" : " or --search DIR");
+    code = fail(CODE_BASE, name, "needs the base %s%s%s%s; name it with --base PATH%s", text,
+                format_made_with(named, made_with),
+                made_with && !has_suffix(made_with) ? ": no " SUFFIX
+                                                      " file, but a file or directory itself"
+                                                    : "",
+                list, o->bases->is_closed ? "" : " or --search DIR");
     say_others_missing(wanted, &o->bases->places);
     return code;
 }
@@ -456,7 +467,7 @@ void say_unused_bases(int all_must_be, const struct common *o)
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         n_used += b->is_used != 0;
-        if (b->is_used || contains_snapshots(b->name)) continue; /* a place to look */
+        if (b->is_used || contains_snapshots(b->name, 0)) continue; /* a place to look */
         if (n_unused++ < 4 && size < sizeof list)
             size += (size_t)snprintf(list + size, sizeof list - size, "%s%.150s",
                                      n_unused > 1 ? ", " : "", b->name);

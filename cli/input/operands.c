@@ -53,14 +53,6 @@ static void sort_operands(struct operand_list *l)
     if (l->n) qsort(l->list, l->n, sizeof *l->list, compare_real);
 }
 
-/* Whether one resolved path is the other, or lies below it. */
-static int is_at_or_below(const char *path, const char *directory)
-{
-    const size_t size = strlen(directory);
-    return strncmp(path, directory, size) == 0 &&
-           (path[size] == 0 || path[size] == '/' || strcmp(directory, "/") == 0);
-}
-
 /* -- what is read, and what is written -- */
 
 /* real is taken over; NULL: it cannot be told. */

@@ -144,32 +144,17 @@ void add_places(struct places *p, const char *directory)
     free_listing(&l);
 }
 
-/* Counts what is in the directory: snapshots, and what is not and counts. */
-static void count_entries(const char *directory, size_t *n_snapshots, size_t *n_others)
+int contains_snapshots(const char *directory, int is_all)
 {
     DIR *stream = opendir(directory);
     struct dirent *entry;
+    size_t n = 0, n_others = 0;
     int error = 0;
-    *n_snapshots = *n_others = 0;
-    if (!stream) return;
-    while ((entry = next_entry(stream, &error)) != NULL)
-        if (has_suffix(entry->d_name)) ++*n_snapshots;
-        else *n_others += entry->d_name[0] != '.' && strcmp(entry->d_name, "series.json") != 0;
-    closedir(stream);
-}
-
-int contains_snapshots(const char *directory)
-{
-    size_t n, others;
-    count_entries(directory, &n, &others);
-    return n != 0;
-}
-
-int contains_only_snapshots(const char *directory)
-{
-    size_t n, others;
-    count_entries(directory, &n, &others);
-    return n != 0 && others == 0;
+    while (stream && (entry = next_entry(stream, &error)) != NULL)
+        if (has_suffix(entry->d_name)) n++;
+        else n_others += entry->d_name[0] != '.' && strcmp(entry->d_name, "series.json") != 0;
+    if (stream) closedir(stream);
+    return n != 0 && (!is_all || n_others == 0);
 }
 
 static int compare_known_places(const void *a, const void *b)

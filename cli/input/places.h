@@ -43,10 +43,9 @@ void add_places(struct places *p, const char *directory);
 /* Adds an argument. What the file says that it is, until more is added; NULL: it is no snapshot. */
 const struct place_entry *add_given_place(struct places *p, const char *path, size_t number);
 
-/* Whether it is a directory that holds .lmc files; and whether these are all that it holds, but for
- * the list of a series and hidden files. */
-int contains_snapshots(const char *directory);
-int contains_only_snapshots(const char *directory);
+/* Whether it is a directory that holds .lmc files; if is_all, nothing else but the list of a series
+ * and hidden files. */
+int contains_snapshots(const char *directory, int is_all);
 
 /* The first entry with that fingerprint, and how many there are; until more is added. */
 struct place_entry *find_places(struct places *p, const uint8_t *fingerprint, size_t *n);

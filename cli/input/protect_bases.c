@@ -18,7 +18,7 @@ static int touches(const char *path, const struct stat *st, int is_whole, int ma
 {
     struct stat other;
     if (stat(b->name, &other) != 0) return 0;
-    if (S_ISDIR(other.st_mode) && !b->is_used && contains_snapshots(b->name)) return 0;
+    if (S_ISDIR(other.st_mode) && !b->is_used && contains_snapshots(b->name, 0)) return 0;
     return same_file(st, &other)
                ? !may_replace || b->is_archive
                : lies_within(path, b->name) || (is_whole && lies_within(b->name, path));

@@ -29,10 +29,9 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
     l->o = o;
 }
 
-static enum lmc_status keep_progress(void *user, uint64_t done)
+static enum lmc_status read_back(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
-    ((struct second_look *)user)->done = done;
-    return LMC_OK;
+    return read_second_look((struct second_look *)user, number, offset, dst, size);
 }
 
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
@@ -43,7 +42,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
     stream.read = read_stream;
     stream.user = l->source;
     options->user = l;
-    options->progress = keep_progress;
+    if (!options->read_back) options->read_back = read_back;
     options->parallel = &l->o->parallel;
     options->base = l->base;
     if (l->lacks_base) {
@@ -151,30 +150,6 @@ void close_second_look(struct second_look *l)
     if (l->is_open) close_archive(&l->archive);
 }
 
-/* Which file and tensor the damage is in, by the index, if that can be read. What was restored
- * ends before the blocks that were decoded together, so these are read again one by one; they may
- * be of files that come later. */
-static void describe_place(const struct second_look *l, char text[DAMAGE_TEXT])
-{
-    struct archive a;
-    uint64_t budget = DAMAGE_BUDGET, before = 0;
-    int is_found = 0;
-    if (!S_ISREG(l->source->st.st_mode)) return;
-    if (open_archive_of_source(&a, l->source, l->o) != CODE_OK || l->lacks_base ||
-        try_archive_index(&a, l->base) != LMC_OK) {
-        if (look_for_damage(&a, l->base, text) == LMC_OK) *text = 0;
-        close_archive(&a);
-        return;
-    }
-    for (size_t i = 0; i < snapshot_info(a.reader).n_files && !is_found; i++) {
-        const uint64_t size = lmc_reader_get_file(a.reader, i)->size;
-        if (l->done < before + size)
-            is_found = find_damage(&a, i, l->done > before ? l->done - before : 0, &budget, text);
-        before += size;
-    }
-    close_archive(&a);
-}
-
 int fail_restore(const struct second_look *l, enum lmc_status status)
 {
     const struct source *s = l->source;
@@ -183,8 +158,14 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     if (status == LMC_ERR_READ) /* of a base, or of what is repeated, and it was said */
         return l->o->bases->code;
     *where = 0;
-    if (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_ERR_TRUNCATED)
-        describe_place(l, where);
+    if (S_ISREG(s->st.st_mode) &&
+        (status == LMC_ERR_CHECKSUM || status == LMC_ERR_CORRUPT || status == LMC_ERR_TRUNCATED)) {
+        struct archive a;
+        if (open_archive_of_source(&a, l->source, l->o) != CODE_OK ||
+            look_for_damage(&a, l->base, where) == LMC_OK)
+            *where = 0;
+        close_archive(&a);
+    }
     return fail_snapshot_at(s->name, s->header, status, where);
 }
 

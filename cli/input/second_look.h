@@ -26,7 +26,6 @@ struct second_look {
     struct archive archive;
     int is_open;
     int lacks_base; /* it is only checked, as far as that goes without the base that it needs */
-    uint64_t done;  /* bytes of all files that were decoded */
 };
 
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */
@@ -38,9 +37,9 @@ void init_second_look(struct second_look *l, struct source *s, const lmc_base *b
 int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: of the caller are the callbacks; the rest is
- * filled in. `user` is the second look, with which the caller's own struct begins. A read_back of
- * theirs may call read_second_look(). fingerprint: NULL or where
- * that of the snapshot goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
+ * filled in. `user` is the second look, with which the caller's own struct begins. Without a
+ * read_back of theirs, it is read_second_look(). fingerprint: NULL or where that of the snapshot
+ * goes. Where the base is lacking, LMC_OK says that no payload is damaged. */
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint);
 

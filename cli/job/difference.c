@@ -172,8 +172,7 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 
 void match_items(struct diff *d)
 {
-    d->rows = (struct diff_row *)resize(NULL, d->old_items.n + d->new_items.n, sizeof *d->rows);
-    memset(d->rows, 0, (d->old_items.n + d->new_items.n) * sizeof *d->rows);
+    d->rows = (struct diff_row *)zeroed(d->old_items.n + d->new_items.n, sizeof *d->rows);
     for (size_t i = 0; i < d->new_items.n; i++) {
         struct diff_item *old = find_old_item(d, &d->new_items.list[i]);
         struct diff_row *row = &d->rows[d->n_rows++];

@@ -86,21 +86,27 @@ int begin_tree(struct restored_tree *t, const char *input, int force)
     return code == CODE_OK ? make_root(t, t->target) : code;
 }
 
-int begin_parts(struct restored_tree *t, const struct stat *input)
+int begin_parts(struct restored_tree *t, const struct stat *input, const char *first)
 {
     struct stat st;
-    char *inside;
-    int code;
+    char *way = join_path(t->target, first), *end = way + strlen(t->target), *inside;
+    int code = CODE_OK;
     t->input = input;
-    if (stat(t->target, &st) != 0)
-        return errno == ENOENT ? make_root(t, t->target)
-                               : fail_errno(t->target, errno, "cannot access it");
-    if (!S_ISDIR(st.st_mode)) return fail(CODE_ERROR, t->target, NO_DIRECTORY);
-    t->is_merged = 1;
+    t->is_merged = stat(t->target, &st) == 0;
+    if (!t->is_merged && errno != ENOENT) code = fail_errno(t->target, errno, "cannot access it");
+    else if (t->is_merged && !S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, t->target, NO_DIRECTORY);
     t->device = st.st_dev;
-    inside = join_path(t->target, ".");
-    code = make_root(t, inside);
+    for (char *slash = strchr(end + 1, '/'); t->is_merged && slash; slash = strchr(end + 1, '/')) {
+        *slash = 0;
+        if (lstat(way, &st) != 0 || !S_ISDIR(st.st_mode)) break;
+        *(end = slash) = '/';
+        t->device = st.st_dev;
+    }
+    *end = 0;
+    inside = join_path(way, ".");
+    if (code == CODE_OK) code = make_root(t, t->is_merged ? inside : t->target);
     free(inside);
+    free(way);
     return code;
 }
 
@@ -408,16 +414,19 @@ static int is_beside(const char *a, const char *b)
  * same command can be run again. */
 static int finish_parts(const struct restored_tree *t, const struct part *moved, size_t n, int code)
 {
-    for (size_t i = n; i-- > 0;) {
-        char *from = join_path(t->target, moved[i].path), *to = join_path(t->root, moved[i].path);
-        int error = 0;
-        if (code == CODE_OK && (i + 1 == n || !is_beside(moved[i].path, moved[i + 1].path)))
-            error = sync_directory_of(from);
-        else if (code != CODE_OK && moved[i].is_fresh) error = move_part(from, to, 1);
-        if (error) code = worse(code, fail_errno(from, error, "cannot bring it to the disk"));
-        free(from);
-        free(to);
-    }
+    for (int goes_back = 0; goes_back <= 1; goes_back++)
+        for (size_t i = n; i-- > 0;) {
+            char *from = join_path(t->target, moved[i].path),
+                 *to = join_path(t->root, moved[i].path);
+            int error = 0;
+            if (goes_back && code != CODE_OK && moved[i].is_fresh) error = move_part(from, to, 1);
+            if (!goes_back && code == CODE_OK &&
+                (i + 1 == n || !is_beside(moved[i].path, moved[i + 1].path)))
+                error = sync_directory_of(from);
+            if (error) code = worse(code, fail_errno(from, error, "cannot bring it to the disk"));
+            free(from);
+            free(to);
+        }
     return code;
 }
 
@@ -437,7 +446,9 @@ int commit_parts(struct restored_tree *t)
         char *from = join_path(t->root, e->path), *to = join_path(t->target, e->path);
         int is_there = *e->path == 0;
         struct stat st;
-        if (lstat(from, &st) == 0) { /* else it was moved with what it is in */
+        const int is_moved = lstat(from, &st) != 0; /* with what it is in */
+        if (is_moved && errno != ENOENT) error = errno;
+        if (!is_moved) {
             if (!is_there) code = check_place(t, e->path, e->is_directory, &is_there);
             if (code == CODE_OK && is_there && e->is_directory) {
                 error = chmod(from, 0700) == 0 ? 0 : errno; /* it gives what is in it, and goes */

@@ -3,6 +3,7 @@
  *
  *   init_tree -> begin_tree -> (begin_tree_file -> t->outlet -> end_tree_file) ...
  *             -> commit_tree or exchange_tree                 -> free_tree
+ *   init_tree -> begin_parts -> check_part before each file   -> commit_parts -> free_tree
  *             or, to give up after begin_tree, remove_temporary -> free_tree
  *
  * It is restored below a temporary directory beside the target, which is private until the modes
@@ -13,9 +14,8 @@
  *   a tree, with -f    both names exchanged at once; where the system cannot, the old tree steps
  *                      aside, and comes back after an error. It is removed last, and of it only
  *                      what was listed
- *
- *   a directory, where parts are restored (begin_parts, commit_parts): what is new takes its place
- *                      in it, one by one, and after an error what had none there goes again
+ *   a directory, for   what is new takes its place in it, one by one. After an error, what was not
+ *   parts              there before goes again
  *
  * So a kill leaves the old tree, or the new one; but for a moment, where names cannot be exchanged
  * at once, in which there is neither and the old tree lies beside. Errors are reported.
@@ -79,8 +79,10 @@ int commit_tree(struct restored_tree *t, int force, const struct stat *input);
  * which may go. The root keeps the attributes of the old one. */
 int exchange_tree(struct restored_tree *t, const struct stat *old);
 
-/* Parts: the temporary directory is in the target, if that is there. input: the snapshot. */
-int begin_parts(struct restored_tree *t, const struct stat *input);
+/* Parts: if the target is there, the temporary directory is in it, as deep as there are directories
+ * on the way to the first part: the target may be another file system, or the system's. input: the
+ * snapshot. */
+int begin_parts(struct restored_tree *t, const struct stat *input, const char *first);
 
 /* That there is room for a file, directory or link below the target, before anything is restored.
  */

@@ -97,8 +97,7 @@ static void read_links_ahead(struct restore *r, struct source *s, const lmc_base
     if (r->tree.target || !S_ISREG(s->st.st_mode)) return;
     if (open_archive_of_source(&a, s, r->o) == CODE_OK && try_archive_index(&a, base) == LMC_OK &&
         read_links(l, a.reader) == 0 && l->n) {
-        r->one_files = (struct one_file *)resize(NULL, l->n, sizeof *r->one_files);
-        memset(r->one_files, 0, l->n * sizeof *r->one_files);
+        r->one_files = (struct one_file *)zeroed(l->n, sizeof *r->one_files);
         for (size_t i = 0; i < l->n; i++)
             if (l->list[i].type == LINK_HARD)
                 r->one_files[r->n_one_files++].target = l->list[i].target;

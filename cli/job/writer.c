@@ -330,8 +330,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     m.coding = coding;
     m.archive = a;
     m.n = snapshot_info(a->reader).n_files;
-    m.list = (struct member *)resize(NULL, m.n, sizeof *m.list);
-    memset(m.list, 0, m.n * sizeof *m.list);
+    m.list = (struct member *)zeroed(m.n, sizeof *m.list);
     for (size_t i = 0; i < m.n; i++) {
         const lmc_file *f = lmc_reader_get_file(a->reader, i);
         m.list[i].path = f->path;

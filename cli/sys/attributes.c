@@ -11,6 +11,8 @@
 #include <sys/xattr.h>
 #endif
 
+#include "names.h"
+
 mode_t kept_mode(mode_t mode, int is_directory)
 {
     return mode & (is_directory ? 0777 | S_ISGID | S_ISVTX : 0777);
@@ -110,9 +112,7 @@ int same_file(const struct stat *a, const struct stat *b)
 int lies_within(const char *path, const char *directory)
 {
     char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);
-    size_t size = outer ? strlen(outer) : 0;
-    int result =
-        inner && outer && strncmp(inner, outer, size) == 0 && (inner[size] == '/' || size == 1);
+    const int result = inner && outer && strcmp(inner, outer) != 0 && is_at_or_below(inner, outer);
     free(inner);
     free(outer);
     return result;

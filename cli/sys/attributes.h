@@ -19,9 +19,8 @@ struct attributes {
     gid_t group;
 };
 
-/* The bits of a mode that are kept: none by which a program runs as somebody else. setgid and
- * sticky of a directory say of what group new files in it are, and who may remove them: nobody can
- * do more by them. */
+/* The bits of a mode that are kept: none by which a program runs as somebody else. setgid and sticky
+ * of a directory are no such bits. */
 mode_t kept_mode(mode_t mode, int is_directory);
 
 /* Mode, time and owner of a file that is there. */
@@ -41,9 +40,8 @@ mode_t mask_mode(mode_t mode);
 /* 0 or errno. The owner can be kept by root only, which is no error. */
 int set_attributes(int fd, const struct attributes *a);
 
-/* What a user or the system has attached to a file, and no snapshot keeps, as bits of: extended
- * attributes (of which those do not count that file systems and security modules have of every
- * file), access control lists. 0 also where it cannot be told. */
+/* What is attached to a file, and no snapshot keeps: extended attributes (but those that file
+ * systems and security modules give to every file), access control lists. 0 if it cannot be told. */
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);
 

@@ -32,16 +32,14 @@ struct outlet {
 /* Returns out->error, at once if there has been one. */
 int outlet_write(struct outlet *out, const void *data, size_t size);
 
-/* At that place, in any order, beside other calls: 0 or errno. `size` and `error` stay as they are.
- */
+/* At that place, in any order, beside other calls. `size` and `error` stay as they are. */
 int outlet_write_at(const struct outlet *out, uint64_t offset, const void *data, size_t size);
 
 /* A hole at the end counts only when the file gets its size. */
 int outlet_finish(struct outlet *out);
 
-/* Brings the entry of path in its directory to the disk. In two steps where nothing may fail but
- * the disk, once the entry is there: *fd is -1 for a directory that may be searched, but not read.
- * Then nothing can be done. 0 or errno. */
+/* Brings the entry of path in its directory to the disk, in one step or two; *fd is -1 for a
+ * directory that may be searched, but not read: then nothing can be done. */
 int sync_directory_of(const char *path);
 int open_directory_of(const char *path, int *fd);
 int sync_directory(int fd); /* and closes it */
@@ -61,8 +59,7 @@ int write_at(int fd, uint64_t offset, const void *data, size_t size);
  * a descriptor, or -1 and errno. */
 int open_below(const char *root, const char *path, int flags);
 
-/* Brings all of the file system to the disk that the descriptor is in, if the system can: one call
- * for thousands of small files. */
+/* Brings all of the file system of the descriptor to the disk, if the system can. */
 int can_sync_all(void);
 int sync_all(int fd);
 

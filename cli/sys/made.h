@@ -3,21 +3,17 @@
  *
  *   open_made -> enter_made ... -> finish_made -> close_made
  *
- * A snapshot of 4 bytes a directory can ask for chains of thousands. So nothing here looks a path
- * up from the root: one descriptor goes from directory to directory, by names of one component, and
- * every directory that was made is remembered, as a node of a tree:
+ * A snapshot of 4 bytes a directory can ask for chains of thousands. So no path is looked up from
+ * the root: one descriptor goes from directory to directory, by names of one component, up to what
+ * both have in common and down from there. Each directory that was made is a node of a tree:
  *
  *   root 0 --- "a" 1 --- "b" 2 --- "c" 3          enter_made("a/b/d/f"): from node 3 one up, then
  *                           +--- "d" 4            "d" is looked for among the nodes, and made
  *
- * Whoever goes to another directory goes up to what both have in common, and down from there. What
- * two neighbours of a snapshot do not have in common is spelled out in it (spec 4.1), so the steps
- * are in proportion to the bytes of its paths, and the calls of mkdir to the directories.
- *
- * What makes or removes takes the lock of the temporary name (temporary.h).
- *
- * Nor is a link followed below the root, whatever lies there already. ".." must be the directory
- * that we came from: who moves one meanwhile is found out.
+ * What two neighbours of a snapshot do not have in common is spelled out in it (spec 4.1): so the
+ * steps are in proportion to the bytes of its paths. No link is followed below the root, and ".."
+ * must be the directory that we came from. What makes or removes takes the lock of the temporary
+ * name (temporary.h).
  */
 #ifndef LMC_CLI_MADE_H
 #define LMC_CLI_MADE_H
@@ -55,21 +51,19 @@ struct made {
     size_t max_depth;
 };
 
-/* Errors are 0, errno, or one of these: the tree would be larger than it may be, or somebody has
- * moved a directory of it. */
+/* Errors are 0, errno, or one of these. */
 enum { MADE_TOO_MANY = -1, MADE_TOO_DEEP = -2, MADE_MOVED = -3 };
 
 /* Opens the root, which is there, and no link. */
 int open_made(struct made *m, const char *root, uint64_t max_entries, size_t max_depth);
 
-/* Goes to the directory that path is in, below the root, and makes what is not there of it. Then
- * m->fd is its descriptor, until the next call. */
+/* Goes to the directory that path is in, and makes what is not there of it: m->fd. */
 int enter_made(struct made *m, const char *path);
 
 /* Makes a directory, or finds it; *number: its own. */
 int make_directory(struct made *m, const char *path, size_t *number);
 
-/* The number of the directory of which the path is the first `size` bytes; it need not be there. */
+/* The number of the directory whose path is the first `size` bytes; it need not be there. */
 int find_made(struct made *m, const char *path, size_t size, size_t *number);
 
 /* Goes to a directory by its number, and makes what is not there of it. */
@@ -78,13 +72,11 @@ int go_to_made(struct made *m, size_t number);
 /* Counts a file that is made where we are. */
 int count_made_file(struct made *m);
 
-/* From the leaves to the root, which a mode may lock: sets the attributes, and with is_synced
- * brings each directory to the disk. */
+/* From the leaves to the root: sets the attributes, and with is_synced brings each to the disk. */
 int finish_made(struct made *m, int is_synced);
 
-/* Thousands of small files are not brought to the disk one by one, where the system can do it with
- * all of the file system at the end: whether that is so of this tree, and so of a file of that size
- * where we are. */
+/* Whether the system brings thousands of small files to the disk together at the end: those of this
+ * tree, and a file of that size where we are. */
 int is_synced_as_whole(const struct made *m);
 int is_synced_at_end(const struct made *m, uint64_t size);
 

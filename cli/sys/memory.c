@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory.h"
 
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,11 +30,24 @@ void *resize(void *p, size_t n, size_t size)
     return check_memory(realloc(p, size ? size : 1));
 }
 
+void *zeroed(size_t n, size_t size) { return check_memory(calloc(n ? n : 1, size ? size : 1)); }
+
 void *grow(void *list, size_t n, size_t *room, size_t size)
 {
     if (n < *room) return list;
     *room = *room * 2 + 16;
     return resize(list, *room, size);
+}
+
+char *format_text(const char *format, ...)
+{
+    va_list list;
+    char *text = NULL;
+    int size;
+    va_start(list, format);
+    size = vasprintf(&text, format, list);
+    va_end(list);
+    return (char *)check_memory(size < 0 ? NULL : text);
 }
 
 char *copy_string(const char *text, size_t size)

@@ -21,8 +21,18 @@ void *check_memory(void *p);
 /* realloc() for n things of that size, which never fails and never returns NULL. To be freed. */
 void *resize(void *p, size_t n, size_t size);
 
+/* Room for n things of that size, all of it zero. */
+void *zeroed(size_t n, size_t size);
+
 /* A list of n things of that size, with room for *room, gets room for one more. */
 void *grow(void *list, size_t n, size_t *room, size_t size);
+
+/* What printf() would print. To be freed. */
+#ifdef __GNUC__
+__attribute__((format(printf, 1, 2)))
+#endif
+char *
+format_text(const char *format, ...);
 
 /* The first size bytes of text with a zero behind them. To be freed. */
 char *copy_string(const char *text, size_t size);

@@ -72,6 +72,13 @@ int compare_names(const char *a, const char *b)
     return *x ? 1 : *y ? -1 : strcmp(a, b);
 }
 
+int is_at_or_below(const char *path, const char *directory)
+{
+    const size_t size = strlen(directory);
+    return strncmp(path, directory, size) == 0 &&
+           (path[size] == 0 || path[size] == '/' || strcmp(directory, "/") == 0);
+}
+
 char *copy_without_slashes(const char *path)
 {
     size_t size = strlen(path);

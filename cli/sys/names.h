@@ -35,6 +35,9 @@ char *directory_of(const char *path);
 /* Order in which numbers count: step_9 before step_10. */
 int compare_names(const char *a, const char *b);
 
+/* Whether one resolved path is the other, or lies below it. */
+int is_at_or_below(const char *path, const char *directory);
+
 /* The path without slashes at its end. To be freed. */
 char *copy_without_slashes(const char *path);
 

@@ -1,16 +1,14 @@
 /* output.h - an output that appears whole or not at all
  * SPDX-License-Identifier: MIT
  *
- * A regular file is written without a name, and gets its own when all of it is on the disk: then
+ * A regular file is written without a name, and gets its own when all of it is on the disk: so
  * nothing is left behind, not even by kill -9. Where the system has no such files it is written
- * under a temporary name beside its own. Devices, pipes and standard output are written as they
- * are. Life of an output:
+ * under a temporary name beside its own, so there is one output at a time. Devices, pipes and
+ * standard output are written as they are.
  *
  *   open_output -> write_output ... -> commit_output    the file is there, whole
  *                                   -> discard_output   nothing is left
  *
- * Both ends close it. As its temporary name is registered (temporary.h), there is one such output
- * at a time.
  */
 #ifndef LMC_CLI_OUTPUT_H
 #define LMC_CLI_OUTPUT_H
@@ -40,8 +38,8 @@ struct output {
 /* For messages. */
 const char *output_name(const struct output *out);
 
-/* Where a link leads, link by link, be anything there or not; a copy of path where it is none. An
- * output replaces what the link names, not the link. To be freed; NULL: it leads in a circle. */
+/* Where a link leads, link by link, be anything there or not: an output replaces that, not the link.
+ * A copy of path where it is none. To be freed; NULL: it leads in a circle. */
 char *follow_links(const char *path);
 
 /* An output that must not be the file that is read. input: of that file, or NULL. */
@@ -51,8 +49,7 @@ int check_output(const char *path, const struct stat *input, int force);
  * not be, or NULL. After an error, which is reported, there is nothing to close. */
 int open_output(struct output *out, const char *path, const struct stat *input, int force);
 
-/* From now on what is written waits in a scratch file: whether the output is to be that is not
- * known yet. */
+/* From now on what is written waits in a scratch file. */
 int hold_output(struct output *out);
 
 /* Writes what waits, and does not hold any more. 0 or errno, which is that of the outlet, too. */
@@ -70,8 +67,7 @@ int write_output(void *user, const void *data, size_t size);
 /* Gives up; nothing stays behind. */
 void discard_output(struct output *out);
 
-/* Completes the output, on the disk, with attributes, under its name; or discards it and
- * reports. */
+/* Completes the output on the disk, under its name; or discards it and reports. */
 int commit_output(struct output *out, const struct attributes *attributes);
 
 #endif

@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "printable.h"
+#include "../../formats/printable.h"
 #include "report.h"
 
 /* The one progress line of the process. Only the thread that reads the input moves it. */

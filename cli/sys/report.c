@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "printable.h"
+#include "../../formats/printable.h"
 
 /* Messages and the progress line share standard error: whoever writes there holds this. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

@@ -1,9 +1,8 @@
 /* report.h - messages on standard error, and the exit codes that go with them
  * SPDX-License-Identifier: MIT
  *
- * Whoever finds an error reports it with one of the fail functions and returns the exit code that
- * these return. Callers pass the code on and say nothing more: an error is reported once. Any
- * thread may report.
+ * Whoever finds an error reports it with one of the fail functions and returns their exit code.
+ * Callers pass the code on: an error is reported once. Any thread may report.
  */
 #ifndef LMC_CLI_REPORT_H
 #define LMC_CLI_REPORT_H
@@ -20,8 +19,7 @@ enum exit_code { CODE_OK = 0, CODE_ERROR = 1, CODE_USAGE = 2, CODE_CORRUPT = 3, 
 /* Removes the progress line, if there is one. */
 void clear_line(void);
 
-/* Draws the progress line, over the one before. text: printable (printable.h), no longer than
- * the terminal is wide. */
+/* Draws the progress line; text: printable (printable.h), no longer than the terminal is wide. */
 void draw_line(const char *text);
 
 /* "lmc: NAME: message"; NULL or "": no name. */
@@ -35,8 +33,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int fail(enum exit_code code, const char *name, const char *format, ...);
 
-/* For a failed system call; a closed pipe at standard output is not told, for it is no mistake of
- * anybody. what: "cannot open it" and the like. */
+/* For a failed system call; a closed pipe at standard output is not told. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);
 
 /* Reports what the library has returned, and chooses the exit code. */

@@ -3,9 +3,8 @@
  *
  * At most one is registered at a time. A thread waits for the signals that end a process: it takes
  * the lock for good and removes what is registered. Whoever creates or renames something below the
- * temporary name holds the lock meanwhile. So whatever the moment, either the name is registered
- * and what exists under it is removed, or nothing exists. With the lock held nothing may be
- * allocated: running out of memory removes what is registered, too, and would wait for itself.
+ * temporary name holds the lock, so at any moment what exists under it is registered. With the lock
+ * held nothing may be allocated: running out of memory takes it, too, and would wait for itself.
  */
 #ifndef LMC_CLI_TEMPORARY_H
 #define LMC_CLI_TEMPORARY_H
@@ -16,12 +15,8 @@
  * one before. */
 void register_temporary(char *path);
 
-/* Keeps the process from ending, and the temporary name from being removed, until
- * unlock_temporary(). What is created or renamed below the temporary name, is so between the two.
- * Nothing may be allocated meanwhile: running out of memory takes the lock. */
+/* Between the two the process does not end, and the temporary name is not removed. */
 void lock_temporary(void);
-
-/* Ends what lock_temporary() began. */
 void unlock_temporary(void);
 
 /* The path that is registered; NULL: none. Called with the lock held. */
@@ -30,8 +25,7 @@ const char *registered_temporary(void);
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
 
-/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is
- * any more. Both must outlive the call that unsets them. */
+/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is. */
 void set_last_words(const char *name, const char *text);
 void say_last_words(void);
 
@@ -41,8 +35,7 @@ void watch_signals(void);
 /* A pattern for mkstemp() or mkdtemp() in the directory of path. To be freed. */
 char *temporary_name_beside(const char *path);
 
-/* Whether path is, or lies below, a name that temporary_name_beside() gives: an output that is
- * being written, or one that was when lmc was killed. */
+/* Whether path is, or lies below, a name that temporary_name_beside() gives. */
 int is_temporary_name(const char *path);
 
 /* Creates a file without a name in the directory of path, which goes with its descriptor unless
@@ -59,12 +52,11 @@ int link_temporary(const char *path, int fd, const char **name);
  * caller's. */
 int create_temporary(const char *path, int *fd, const char **name);
 
-/* Says which temporary files and directories are beside path that belong to no process any more:
- * kill -9 has left them. They are not removed: to be sure that nobody wants them is the user's. */
+/* Says which temporary files and directories beside path kill -9 has left: they belong to no process
+ * any more. They are not removed: somebody may want them. */
 void say_left_behind(const char *path);
 
-/* A file without a name, in the directory that TMPDIR names, or in that of a file. It goes whatever
- * happens. Errors are reported. */
+/* A file without a name, in the directory that TMPDIR names, or in that of a file. */
 int open_scratch(const char *beside, int *fd);
 
 #endif

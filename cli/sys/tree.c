@@ -74,13 +74,9 @@ static int is_full(const struct lister *t) { return t->most && t->l->n > t->most
 static int leads_outside(struct lister *t, const char *full)
 {
     char *target = realpath(full, NULL);
-    size_t size;
     int result;
     if (!t->real_root) t->real_root = realpath(t->root, NULL);
-    size = t->real_root ? strlen(t->real_root) : 0;
-    result = target && t->real_root &&
-             (strncmp(target, t->real_root, size) != 0 ||
-              (target[size] && target[size] != '/' && size > 1));
+    result = target && t->real_root && !is_at_or_below(target, t->real_root);
     free(target);
     return result;
 }

@@ -2,10 +2,8 @@
 #include "apply.h"
 
 #include "../format/hex.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/source.h"
-#include "../input/common.h"
 #include "../input/damage.h"
 #include "../input/links.h"
 #include "../input/second_look.h"
@@ -19,11 +17,7 @@
 #include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/replace.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
-#include "apply_journal.h"
 #include "apply_target.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)
@@ -142,6 +136,7 @@ static int identify_target(struct apply *a)
 static int fail_target(const struct apply *a, const struct delta *d)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
+    char named[MADE_WITH_TEXT];
     const char *journal = a->journal.path;
     enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
     format_hex(wanted, d->wanted, SHORT_FINGERPRINT);
@@ -162,10 +157,8 @@ static int fail_target(const struct apply *a, const struct delta *d)
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
-    return fail(code, a->name, "is %s, but %s needs the base %s%s%.200s%s; nothing was changed%s",
-                there, d->name, wanted, d->made_with ? " (named '" : "",
-                d->made_with ? d->made_with : "", d->made_with ? "' when this delta was made)" : "",
-                more);
+    return fail(code, a->name, "is %s, but %s needs the base %s%s; nothing was changed%s", there,
+                d->name, wanted, format_made_with(named, d->made_with), more);
 }
 
 /* Links are no part of what is applied block by block. */
@@ -197,8 +190,7 @@ static int check_target_links(const struct apply *a, const struct archive *archi
     return code;
 }
 
-/* *next: the first delta that is still to be applied to the target, whose fingerprint is known;
- * n_deltas: none. */
+/* *next: the first delta that is still to be applied to the identified target; n_deltas: none. */
 static int find_next(struct apply *a, size_t *next)
 {
     const struct base *b = a->bases.list;
@@ -208,7 +200,7 @@ static int find_next(struct apply *a, size_t *next)
             memcmp(b->fingerprint, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) == 0) {
             struct archive archive;
             int code = open_delta(a, &a->deltas[i - 1], &archive, NULL);
-            is_done = code == CODE_OK && holds_result(b, archive.reader);
+            is_done = code == CODE_OK && holds_result(b, &archive);
             if (is_done && i == a->n_deltas) code = check_target_links(a, &archive);
             if (is_done && i == a->n_deltas && code == CODE_OK)
                 code = update_target_links(a, &archive);
@@ -224,8 +216,7 @@ static int find_next(struct apply *a, size_t *next)
     return fail_target(a, &a->deltas[0]);
 }
 
-/* The target is whole, so a side file is one of the past: the target was replaced, or killed
- * between its last steps. */
+/* The target is whole: it was replaced, or an apply was killed between its last steps. */
 static int forget_journal(struct apply *a)
 {
     if (a->journal.state == JOURNAL_NONE) return CODE_OK;
@@ -310,8 +301,7 @@ static enum lmc_status rewrite_read_back(void *user, size_t number, uint64_t off
     return stop_rewrite(w, code);
 }
 
-/* Blocks that are decoded together are handed on or not as they come, and the base of those that
- * are written is gone: so the place is where the first of them begins. */
+/* What is known of the damage: it lies behind the bytes that were handed on. */
 static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
 {
     if (status != LMC_ERR_CHECKSUM && status != LMC_ERR_CORRUPT)
@@ -319,8 +309,7 @@ static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
     return fail_damage_behind(w->delta, status, w->file_number, w->journal->n_handed - w->n_before);
 }
 
-/* w: delta and journal are set. *status: what the library says, LMC_ERR_BASE_WRONG
- * without a message. */
+/* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
     lmc_restore_options options;
@@ -359,22 +348,22 @@ static int fail_half(const struct apply *a, const struct journal *j, const char 
                 delta, (unsigned long long)j->n_recorded, j->path);
 }
 
-/* Applies an open delta of the target's layout. is_resumed: the journal is of that delta.
- * *is_wrong: the target is something else, and nothing was changed or said. */
-static int apply_in_place(struct apply *a, struct archive *delta, int is_trusted, int is_resumed,
-                          int *is_wrong)
+/* Applies an open delta of the target's layout; if that is half applied, the journal is of this
+ * delta. *is_wrong: the target is something else, and nothing was changed or said. */
+static int apply_in_place(struct apply *a, struct archive *delta, enum look look, int *is_wrong)
 {
     struct journal *const j = &a->journal;
     struct place writing;
     struct rewrite w;
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
+    const int is_resumed = look == TARGET_HALF;
     int code;
     open_place(&writing, a->path, get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
     j->target_name = a->name;
-    code = check_files(a, delta, is_trusted, is_resumed, is_wrong);
+    code = check_files(a, delta, look, is_wrong);
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
     if (code == CODE_OK)
@@ -394,7 +383,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, int is_trusted
     }
     if (code == CODE_OK) code = flush_journal(j);
     code = worse(code, close_place(&writing));
-    if (code == CODE_OK) code = set_all_attributes(a->path, delta->reader, !a->o->force);
+    if (code == CODE_OK) code = set_all_attributes(a->path, delta, !a->o->force);
     if (code == CODE_OK ||
         (!j->is_touched && !is_resumed)) /* then it is as if this had not begun */
         code = worse(code, remove_journal(j));
@@ -405,8 +394,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, int is_trusted
     return code;
 }
 
-/* Restores a delta that changes the layout, with the target as base, and puts the result in its
- * place. */
+/* Restores a delta that changes the layout beside the target, which it replaces then. */
 static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *base)
 {
     struct restore r;
@@ -438,9 +426,9 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     return code;
 }
 
-/* base: the target, if that is known to be what the delta needs; NULL: it is trusted to be.
- * *is_wrong: it is not, and nothing was said. */
-static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, int *is_wrong)
+/* base: the target, if that is known to be it. *is_wrong: it is not, and nothing was said. */
+static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *base, enum look look,
+                       int *is_wrong)
 {
     struct archive archive;
     double start = now();
@@ -453,7 +441,7 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     }
     if (code == CODE_OK) code = check_target_links(a, &archive);
     if (code == CODE_OK && can) {
-        code = apply_in_place(a, &archive, !base, 0, is_wrong);
+        code = apply_in_place(a, &archive, look, is_wrong);
     } else if (code == CODE_OK && base) {
         code = apply_beside(a, d, base);
         if (code == CODE_OK) code = lock_target(a);
@@ -469,26 +457,11 @@ static int apply_delta(struct apply *a, const struct delta *d, const lmc_base *b
     archive.reader = NULL;
     code = read_archive_index(&archive, NULL);
     if (code == CODE_OK) code = update_target_links(a, &archive);
-    if (wants_summary(a->o))
+    if (wants_summary(a->o) && look != TARGET_HALF)
         say(a->name, "%s applied%s, %llu bytes, %.0f MB/s", d->name,
             can ? "" : " beside it, for its layout changes", (unsigned long long)size,
             (double)size / 1e6 / (now() - start + 1e-9));
     keep_last(a, &archive);
-    return code;
-}
-
-/* Goes on where an earlier apply of this delta was interrupted. *is_wrong: the target has been
- * replaced since. */
-static int resume_delta(struct apply *a, const struct delta *d, int *is_wrong)
-{
-    struct archive archive;
-    int code = open_delta(a, d, &archive, NULL);
-    *is_wrong = 0;
-    if (code == CODE_OK) code = check_target_links(a, &archive);
-    if (code == CODE_OK) code = apply_in_place(a, &archive, 0, 1, is_wrong);
-    if (code == CODE_OK) code = update_target_links(a, &archive);
-    if (code == CODE_OK) keep_last(a, &archive);
-    else close_archive(&archive);
     return code;
 }
 
@@ -528,9 +501,9 @@ static int apply_all(struct apply *a)
     size_t next = 0;
     int code = find_interrupted(a, &next), is_wrong = 1;
     if (code == CODE_OK && a->journal.state == JOURNAL_OURS)
-        code = resume_delta(a, &a->deltas[next], &is_wrong);
+        code = apply_delta(a, &a->deltas[next], NULL, TARGET_HALF, &is_wrong);
     else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->trust_base)
-        code = apply_delta(a, &a->deltas[next], NULL, &is_wrong);
+        code = apply_delta(a, &a->deltas[next], NULL, TARGET_TRUSTED, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {
         next++;
@@ -544,7 +517,8 @@ static int apply_all(struct apply *a)
     }
     for (; next < a->n_deltas && code == CODE_OK; next++) {
         const struct delta *d = &a->deltas[next];
-        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, &is_wrong);
+        code = apply_delta(a, d, a->has_last ? &a->last_view : &a->bases.list->source, TARGET_KNOWN,
+                           &is_wrong);
         if (is_wrong)
             code = fail(CODE_BASE, a->name,
                         "was changed while %s was being applied; nothing of this delta was written",

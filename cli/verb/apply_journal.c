@@ -19,8 +19,7 @@
 #define PATCH_HEADER_SIZE 24u
 #define PATCH_SIZE ((size_t)64 << 10)
 
-/* A slot is written when its patches, or what they are the changes of, reach this. Larger is faster
- * and takes more memory. */
+/* A slot is written when its patches, or the bytes that they change, reach this. */
 #if !defined(SLOT_SIZE) /* tests have small ones */
 #define SLOT_SIZE ((size_t)4 << 20)
 #define SLOT_SPAN ((uint64_t)32 << 20)
@@ -64,8 +63,7 @@ int close_place(struct place *p)
     return code;
 }
 
-/* What was checked before may be another file now, put there by whoever may write to the target:
- * root must not be led to change files elsewhere. 0 or errno. */
+/* What was checked may be another file now: root must not be led to change others. 0 or errno. */
 static int check_opened(const struct place *p)
 {
     struct stat st;
@@ -135,8 +133,7 @@ struct patch {
     const unsigned char *masks, *words;
 };
 
-/* The patch at *at, which moves behind it; 0: there is none. The patches have been made or checked
- * here. */
+/* The patch at *at, which moves behind it; 0: there is none. The patches are known to be right. */
 static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
     const unsigned char *head;
@@ -213,8 +210,7 @@ static unsigned find_lowest_bit(uint64_t mask)
 #endif
 }
 
-/* Puts what of the patch lies within [offset, offset + size) of its file into data, which holds
- * these bytes. */
+/* Puts what of the patch lies within [offset, offset + size) of its file into data. */
 static void use_patch(const struct patch *p, uint64_t offset, unsigned char *data, size_t size)
 {
     const int is_within = offset <= p->offset && p->offset + p->size <= offset + size;
@@ -367,9 +363,8 @@ static int write_slot(struct journal *j)
     return CODE_OK;
 }
 
-/* What was found may never have come to the disk, if its writer was killed before, or could not
- * sync it. So the slot is written once more in its place: the same bytes, so that a torn write does
- * no harm. */
+/* What was found may not be on the disk, if its writer was killed before it was synced. So the slot
+ * is written once more in its place: the same bytes, so that a torn write does no harm. */
 static int settle_journal(struct journal *j)
 {
     int code = CODE_OK, error = 0;

@@ -65,10 +65,8 @@
 
 struct archive;
 
-/* -- the files of a snapshot where they are on the disk, one of them open --
- *
- * Errors are reported. Data that was written is synced before another file is
- * opened, so that only the open file may need it. */
+/* The files of a snapshot where they are on the disk, one of them open. Errors are reported. Data
+ * that was written is synced before another file is opened: only the open one may need it. */
 
 struct place {
     const char *root; /* a directory, or the file of a snapshot of one file */
@@ -144,8 +142,7 @@ int flush_journal(struct journal *j);
 int hand_to_journal(struct journal *j, size_t file_number, uint64_t offset,
                     const unsigned char *data, size_t size);
 
-/* What the target holds, or would if nothing were pending. reading: the same files as
- * j->target's */
+/* What the target would hold if nothing were pending. reading: the same files as j->target's */
 int read_through_journal(const struct journal *j, struct place *reading, size_t number,
                          uint64_t offset, unsigned char *dst, size_t size);
 

@@ -3,50 +3,32 @@
 
 #include <sys/file.h>
 
-#include "../input/archive.h"
+#include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
 #include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/tree.h"
 
-static int compare_files(const void *a, const void *b)
+int holds_result(const struct base *b, const struct archive *delta)
 {
-    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
-}
-
-/* The files in the order of their paths; to be freed. */
-static const lmc_file **sort_files(const lmc_reader *reader)
-{
-    size_t n = snapshot_info(reader).n_files;
-    const lmc_file **files = (const lmc_file **)resize(NULL, n, sizeof *files);
-    for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
-    qsort(files, n, sizeof *files, compare_files);
-    return files;
-}
-
-int holds_result(const struct base *b, const lmc_reader *reader)
-{
-    const lmc_file **files = sort_files(reader); /* as a listing is */
-    int same = b->n_files == snapshot_info(reader).n_files;
+    const lmc_base all = files_of_archive(delta);
+    const lmc_file **files = sort_files(&all); /* as a listing is */
+    int same = b->n_files == all.n_files;
     for (size_t i = 0; i < b->n_files && same; i++) {
         const lmc_file *f = &b->files[i].file;
         same = strcmp(f->path, files[i]->path) == 0 && f->kind == files[i]->kind &&
                f->size == files[i]->size && f->crc == files[i]->crc;
     }
-    free(files);
+    free((void *)files);
     return same;
 }
 
-/* A file that is about to be changed. Its other names would change, too, and what a link in the
- * target leads to. */
-static int check_file(const struct apply *a, const char *full, int is_resumed)
+/* Of a file that is about to be changed: no other names, and no link, would change with it. */
+static int check_file(const struct apply *a, const char *full, enum look look)
 {
     struct stat st;
     int fd, error;
@@ -56,7 +38,7 @@ static int check_file(const struct apply *a, const char *full, int is_resumed)
                     S_ISLNK(st.st_mode) ? "is a link, and what it leads to"
                                         : "has other names (hard links), which");
     fd = open(full, O_RDWR | O_CLOEXEC);
-    if (fd < 0 && errno == EACCES && (a->o->force || is_resumed) &&
+    if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
         stat(full, &st) == 0) { /* it gets the delta's mode at the end */
         (void)!chmod(full, (st.st_mode & 07777) | 0600);
         fd = open(full, O_RDWR | O_CLOEXEC);
@@ -84,13 +66,12 @@ static int has_tensors(const char *full, const lmc_file *file, const struct comm
     return same;
 }
 
-/* Whether the target has the layout of the delta's files; *is_wrong: it has not. is_trusted: nobody
- * has looked at it. */
-static int check_layout(const struct apply *a, const struct archive *delta, const lmc_file **files,
-                        int is_trusted, int *is_wrong)
+/* *is_wrong: the target has not the layout of the delta's files. */
+static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
+                        enum look look, int *is_wrong)
 {
     struct listing l;
-    size_t n = 0, n_files = snapshot_info(delta->reader).n_files;
+    size_t n = 0;
     int code = CODE_OK;
     memset(&l, 0, sizeof l);
     if (a->is_tree) code = list_sources(&l, a->path, 0, a->o);
@@ -104,7 +85,7 @@ static int check_layout(const struct apply *a, const struct archive *delta, cons
         *is_wrong = n == n_files || strcmp(files[n]->path, e->path) != 0 ||
                     (files[n]->kind == LMC_FILE_DIRECTORY) != e->is_directory ||
                     files[n]->size != e->size;
-        if (!*is_wrong && is_trusted && !e->is_directory) {
+        if (!*is_wrong && look == TARGET_TRUSTED && !e->is_directory) {
             char *full = join_path(a->path, e->path);
             *is_wrong = !has_tensors(full, files[n], a->o);
             free(full);
@@ -116,19 +97,18 @@ static int check_layout(const struct apply *a, const struct archive *delta, cons
     return code;
 }
 
-int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
-                int *is_wrong)
+int check_files(const struct apply *a, const struct archive *delta, enum look look, int *is_wrong)
 {
-    const lmc_file **files = sort_files(delta->reader);
-    int code = check_layout(a, delta, files, is_trusted, is_wrong);
-    for (size_t i = 0; i < snapshot_info(delta->reader).n_files && code == CODE_OK && !*is_wrong;
-         i++)
+    const lmc_base all = files_of_archive(delta);
+    const lmc_file **files = sort_files(&all);
+    int code = check_layout(a, files, all.n_files, look, is_wrong);
+    for (size_t i = 0; i < all.n_files && code == CODE_OK && !*is_wrong; i++)
         if (files[i]->kind == LMC_FILE_REGULAR) {
             char *full = join_path(a->path, files[i]->path);
-            code = check_file(a, full, is_resumed);
+            code = check_file(a, full, look);
             free(full);
         }
-    free(files);
+    free((void *)files);
     return code;
 }
 
@@ -152,16 +132,17 @@ static int set_delta_attributes(const char *root, const char *full, const lmc_fi
     return error ? fail_errno(full, error, "cannot set its mode and time") : CODE_OK;
 }
 
-int set_all_attributes(const char *root, const lmc_reader *reader, int is_strict)
+int set_all_attributes(const char *root, const struct archive *delta, int is_strict)
 {
-    const lmc_file **files = sort_files(reader);
+    const lmc_base all = files_of_archive(delta);
+    const lmc_file **files = sort_files(&all);
     int code = CODE_OK;
-    for (size_t i = snapshot_info(reader).n_files; i-- > 0 && code == CODE_OK;) {
+    for (size_t i = all.n_files; i-- > 0 && code == CODE_OK;) {
         char *full = join_path(root, files[i]->path);
         code = set_delta_attributes(root, full, files[i], is_strict);
         free(full);
     }
-    free(files);
+    free((void *)files);
     return code;
 }
 

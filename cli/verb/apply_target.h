@@ -14,6 +14,10 @@
 
 struct base;
 
+/* What is known of the target: it was identified as the base; it is trusted to be that; or it was
+ * left half applied. */
+enum look { TARGET_KNOWN, TARGET_TRUSTED, TARGET_HALF };
+
 /* What an argument is; it is opened again when it is applied. */
 struct delta {
     const char *path, *name;
@@ -43,18 +47,15 @@ struct apply {
 };
 
 /* Whether the target, a base of files, holds every byte of the delta's files and nothing else. */
-int holds_result(const struct base *b, const lmc_reader *reader);
+int holds_result(const struct base *b, const struct archive *delta);
 
-/* That the target has the layout of the delta's files, and that each can be written. All of it is
- * on the disk then. */
-int check_files(const struct apply *a, const struct archive *delta, int is_trusted, int is_resumed,
-                int *is_wrong);
+/* That the target has the layout of the delta's files, can be written, and is on the disk. */
+int check_files(const struct apply *a, const struct archive *delta, enum look look, int *is_wrong);
 
 /* From the leaves to the root: a mode may lock everything below. is_strict: not through links. */
-int set_all_attributes(const char *root, const lmc_reader *reader, int is_strict);
+int set_all_attributes(const char *root, const struct archive *delta, int is_strict);
 
-/* One apply at a time. The lock is on the target itself, which another one may have replaced
- * meanwhile. */
+/* One apply at a time: locks the target itself, which another one may have replaced meanwhile. */
 int lock_target(struct apply *a);
 
 /* Finds the target by its name, locks it, and checks that it can be one. */

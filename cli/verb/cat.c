@@ -1,21 +1,17 @@
 /* SPDX-License-Identifier: MIT */
 #include "cat.h"
 
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../../formats/gather.h"
 #include "../../formats/npy.h"
 #include "../format/widen.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"
@@ -27,8 +23,8 @@
 /* Elements of a view that are gathered before they are written. */
 #define CHUNK_SIZE ((size_t)1 << 20)
 
-/* What is to be written of a tensor, or of a file as if it were one: pieces of equal size, at
- * places that an odometer over the outer dimensions gives. */
+/* What is written of a tensor, or a file as if it were one: pieces of equal size, at places that an
+ * odometer over the outer dimensions gives. */
 struct extract {
     struct archive *archive;
     struct output *out;
@@ -146,8 +142,7 @@ static enum lmc_status pass_on(void *user, void *dst, size_t size, size_t *got)
     return LMC_OK;
 }
 
-/* The reader checks the fingerprint of what it reads at once, and no more than a window is. So a
- * whole tensor is identified while it is written. */
+/* The reader checks fingerprints only of what is read at once: so it is done here. */
 static int copy_large_piece(struct extract *e)
 {
     struct passing p = {e, 0, 0, place_of_piece(e), place_of_piece(e) + e->piece, CODE_OK};
@@ -165,8 +160,7 @@ static int copy_large_piece(struct extract *e)
     return status == LMC_OK ? CODE_OK : fail_tensor(e, status, 0);
 }
 
-/* The pieces that fit into one window, with one read: else a block would be decoded for each of its
- * pieces. */
+/* All pieces that fit into one window, with one read: else each would decode a block. */
 static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
@@ -184,8 +178,7 @@ static int copy_window(struct extract *e)
     return code;
 }
 
-/* A view: elements that lie otherwise than its shape tells. All from the first to the last of them
- * is in memory, since their order there is any. */
+/* The elements of a view, which lie in any order: from the first to the last in memory. */
 static int copy_view(struct extract *e)
 {
     const struct container_view *const view = e->view;
@@ -277,7 +270,7 @@ static void take_chosen(struct extract *e, const struct chosen *c)
 }
 
 /* Finds the tensor and the slice of it. A name may hold brackets itself: the longest name wins. */
-static int find_tensor(struct extract *e, struct choice *c, const char *text, const char *file,
+static int find_tensor(struct extract *e, struct selection *c, const char *text, const char *file,
                        int *has_slice)
 {
     const size_t size = strlen(text);
@@ -299,7 +292,7 @@ static int find_tensor(struct extract *e, struct choice *c, const char *text, co
 }
 
 /* Without a name: the only tensor there is. */
-static int find_only_tensor(struct extract *e, struct choice *c)
+static int find_only_tensor(struct extract *e, struct selection *c)
 {
     switch (choose_tensor(c, e->archive, NULL, NULL)) {
     case LMC_OK: take_chosen(e, c->list); return parse_slice(&e->slice, "]", e->tensor);
@@ -475,8 +468,7 @@ static int write_to_output(void *user, const void *data, size_t size)
     return write_output((struct output *)user, data, size);
 }
 
-/* Eight bytes of size, JSON, and spaces so that the data are aligned. The JSON is made twice: to
- * know its size, and to write it. */
+/* Eight bytes of size, JSON, and spaces to align the data. The JSON is made twice, for its size. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct cat_options *options)
 {
@@ -499,7 +491,7 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     return CODE_OK;
 }
 
-static int cat_safetensors(struct extract *e, struct choice *c, char *const *names, size_t n,
+static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,
                            const struct cat_options *options)
 {
     uint64_t total = 0;
@@ -521,7 +513,7 @@ static int cat_safetensors(struct extract *e, struct choice *c, char *const *nam
 }
 
 /* One tensor, a slice of one, or a file. */
-static int cat_one(struct extract *e, struct choice *c, const char *name,
+static int cat_one(struct extract *e, struct selection *c, const char *name,
                    const struct cat_options *options)
 {
     const int is_file = !name && options->file && !options->npy && !options->f32;
@@ -548,7 +540,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     struct archive a;
     struct base plain;
     struct extract e;
-    struct choice c;
+    struct selection c;
     struct output out;
     struct attributes attributes;
     const lmc_base *base;
@@ -583,7 +575,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
             (unsigned long long)out.outlet.size, (unsigned long long)a.n_reads,
             (unsigned long long)a.n_bytes, (now() - start) * 1e3);
     }
-    free_choice(&c);
+    free_selection(&c);
     close_archive(&a);
     close_base(&plain);
     free(led);

@@ -22,7 +22,7 @@ int fail_lookup(const struct archive *a, enum lmc_status status, const char *nam
     return fail_archive(a, status);
 }
 
-void free_choice(struct choice *c)
+void free_selection(struct selection *c)
 {
     for (size_t i = 0; i < c->n_inside; i++) container_free(&c->inside[i]);
     free(c->inside);
@@ -30,7 +30,7 @@ void free_choice(struct choice *c)
     memset(c, 0, sizeof *c);
 }
 
-static struct chosen *add_chosen(struct choice *c, size_t file, const lmc_tensor *t)
+static struct chosen *add_chosen(struct selection *c, size_t file, const lmc_tensor *t)
 {
     struct chosen *added;
     c->list = (struct chosen *)grow(c->list, c->n, &c->room, sizeof *c->list);
@@ -94,7 +94,8 @@ static void describe_view(lmc_tensor *t, const struct container_view *view)
 }
 
 /* All tensors of a file that are wanted, as PyTorch has them. */
-static void choose_of_file(struct choice *c, struct archive *a, size_t file, const struct wanted *w)
+static void choose_of_file(struct selection *c, struct archive *a, size_t file,
+                           const struct wanted *w)
 {
     const lmc_base files = files_of_archive(a);
     const lmc_file *f = files.get_file(files.user, file);
@@ -117,10 +118,10 @@ static void choose_of_file(struct choice *c, struct archive *a, size_t file, con
     free((void *)views);
 }
 
-static void choose_all(struct choice *c, struct archive *a, const struct wanted *w)
+static void choose_all(struct selection *c, struct archive *a, const struct wanted *w)
 {
     const lmc_base files = files_of_archive(a);
-    free_choice(c);
+    free_selection(c);
     c->n_inside = files.n_files;
     c->inside = (struct container *)resize(NULL, c->n_inside, sizeof *c->inside);
     memset(c->inside, 0, c->n_inside * sizeof *c->inside);
@@ -129,7 +130,7 @@ static void choose_all(struct choice *c, struct archive *a, const struct wanted 
             choose_of_file(c, a, i, w);
 }
 
-int choose_tensors(struct choice *c, struct archive *a, char *const *names, size_t n,
+int choose_tensors(struct selection *c, struct archive *a, char *const *names, size_t n,
                    const char *file)
 {
     struct wanted w = {names, n, file, 0, 0, (unsigned char *)resize(NULL, n + 1, 1)};
@@ -154,7 +155,7 @@ int choose_tensors(struct choice *c, struct archive *a, char *const *names, size
     return code;
 }
 
-enum lmc_status choose_tensor(struct choice *c, struct archive *a, const char *name,
+enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char *name,
                               const char *file)
 {
     const lmc_base files = files_of_archive(a);

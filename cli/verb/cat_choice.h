@@ -19,22 +19,22 @@ struct chosen {
 };
 
 /* Zeros, then the tensors that were chosen. To be freed, while the archive is open. */
-struct choice {
+struct selection {
     struct chosen *list;
     size_t n, room;
     struct container *inside; /* of each file of the snapshot */
     size_t n_inside;
 };
 
-void free_choice(struct choice *c);
+void free_selection(struct selection *c);
 
-/* All tensors that one of n patterns matches, or all if n is 0, of one file of the snapshot, or of
- * all if file is NULL, as PyTorch has them. Returns an exit code. */
-int choose_tensors(struct choice *c, struct archive *a, char *const *names, size_t n,
+/* All tensors that one of n patterns matches (n 0: all) in that file (NULL: in any), as PyTorch has
+ * them. Returns an exit code. */
+int choose_tensors(struct selection *c, struct archive *a, char *const *names, size_t n,
                    const char *file);
 
 /* The one tensor of that name; name NULL: the only one. LMC_ERR_NOT_FOUND, LMC_ERR_AMBIGUOUS. */
-enum lmc_status choose_tensor(struct choice *c, struct archive *a, const char *name,
+enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char *name,
                               const char *file);
 
 /* Says that a tensor was not found, or why not, and returns the exit code. file may be NULL. */

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "compress.h"
 
-#include "../choose/members.h"
 #include "../choose/quantise.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
@@ -9,7 +8,6 @@
 #include "../input/base.h"
 #include "../input/compare.h"
 #include "../input/source.h"
-#include "../input/common.h"
 #include "../input/source_tree.h"
 #include "../input/operands.h"
 #include "../job/writer.h"
@@ -21,9 +19,8 @@
 #include "../sys/report.h"
 #include "../sys/tree.h"
 
-/* Bases are neither removed nor replaced, and what is compressed is no link that its own base
- * needs. Asked when the base is ready; when all was read, for a copy may have stood in for a
- * damaged link; and before a source goes. */
+/* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
+ * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */
 static int protect_chain(const char *path, const char *snapshot, const struct compress_options *o)
 {
     int code = is_dash(path) ? CODE_OK : check_source(path, &o->common);
@@ -243,8 +240,7 @@ static char *name_snapshot(const char *path, const struct compress_options *o)
     return o->common.to_stdout || is_dash(path) ? NULL : name_output(path, 0, &o->common);
 }
 
-/* Chooses what is quantised, and finds what repeats. can_refer: the output is a file;
- * can_read_twice: so are the sources. */
+/* Chooses what is quantised, finds twins. can_refer: the output is a file */
 static int look_at_members(struct members *m, int can_refer, int can_read_twice,
                            const struct compress_options *o)
 {
@@ -268,8 +264,7 @@ static uint64_t total_of_members(const struct members *m)
     return total;
 }
 
-/* Writes all members. s: the open source of a single one; NULL: st is that of the directory at
- * path. */
+/* Writes all members. s: the open source of a single one; NULL: path is a directory */
 static int write_members(struct members *m, struct source *s, const char *path,
                          const struct stat *st, const char *snapshot, struct written *w,
                          const struct compress_options *o)
@@ -374,8 +369,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
 
 /* -- directories -- */
 
-/* Looks at an entry of a tree. existing: of the file that the output replaces, or NULL: it must not
- * be among the sources. */
+/* Looks at an entry of a tree. existing: the file that the output replaces, or NULL */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
                          const struct compress_options *o, const struct stat *existing,
                          int *is_opened)

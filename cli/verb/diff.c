@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "diff.h"
 
-#include <jansson.h>
-
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/links.h"
 #include "../input/source.h"
 #include "../input/source_tree.h"
@@ -58,7 +55,7 @@ static int compare_numbered(const void *a, const void *b)
 }
 
 /* The files of one side that have tensors, by their paths. To be freed. */
-static struct numbered *sort_files(const struct base *b, size_t *n)
+static struct numbered *sort_numbered(const struct base *b, size_t *n)
 {
     struct numbered *list = (struct numbered *)resize(NULL, b->source.n_files + 1, sizeof *list);
     *n = 0;
@@ -145,7 +142,7 @@ static int compare_rest(struct rest_rows *rest, const struct diff *d, const stru
 static int compare_files(struct rest_rows *rest, const struct diff *d)
 {
     size_t n_a, n_b, i = 0, k = 0;
-    struct numbered *a = sort_files(d->a, &n_a), *b = sort_files(d->b, &n_b);
+    struct numbered *a = sort_numbered(d->a, &n_a), *b = sort_numbered(d->b, &n_b);
     int code = CODE_OK;
     while (code == CODE_OK && (i < n_a || k < n_b)) {
         const int order = i == n_a ? 1 : k == n_b ? -1 : compare_numbered(&a[i], &b[k]);

@@ -49,8 +49,7 @@ struct dump {
 
 static void print_heading(const char *text) { printf("      -- %s --\n", text); }
 
-/* "0067  05                         N_Files 5": offset, bytes, the name in the specification,
- * value. value: what stands behind the name; NULL: the bytes as text, if they are. */
+/* "0067  05          N_Files 5". value: behind the name; NULL: the bytes as text, if they are */
 static void print_field(uint64_t offset, const char *name, const unsigned char *bytes, size_t size,
                         const char *value)
 {
@@ -163,8 +162,7 @@ static const unsigned char *get_bytes(struct dump *d, const char *name, size_t s
     return NULL;
 }
 
-/* The next bytes, which are then in the buffer, unless they are many. 0: they are not there, which
- * is said. */
+/* The next bytes, into the buffer, unless they are many. 0, and said: they are not there. */
 static int take_bytes(struct dump *d, const char *name, uint64_t size)
 {
     const uint64_t start = d->at;

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "list.h"
 
-#include <jansson.h>
-
 #include "../choose/quantise.h"
 #include "../format/hex.h"
 #include "../format/json.h"
@@ -10,15 +8,13 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/inside.h"
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/report.h"
 #include "../sys/search.h"
 
-/* A record is a tree in memory, which takes up to 80 times its text. The tensors that an honest one
- * tells of are larger than it by far. */
+/* A record takes up to 80 times its text in memory; its tensors are far larger. */
 static size_t largest_record(const struct archive *a)
 {
     return ((size_t)1 << 20) + (size_t)(archive_size(a) / 16);
@@ -277,8 +273,7 @@ static void print_archive(struct archive *a, const struct common *o)
     json_decref(record);
 }
 
-/* What the snapshot says that the SHA-256 is; nothing, if it does not say, or set_json_hash_state
- * said that it cannot be read. tensor NULL: of a file without. */
+/* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
 static void set_json_hash(json_t *object, const struct archive *a, size_t file, const lmc_tensor *t)
 {
     uint8_t hash[32];
@@ -286,8 +281,7 @@ static void set_json_hash(json_t *object, const struct archive *a, size_t file, 
         set_json_sha256(object, "sha256", hash);
 }
 
-/* Whether there are hashes: they are read all at once, so the first item's answer is that of all,
- * and a damaged section is told of once. */
+/* Whether there are hashes: they are read all at once, so the first one stands for all. */
 static void set_json_hash_state(json_t *object, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);

@@ -125,14 +125,13 @@ int restore_parts(const char *path, char *const *patterns, size_t n,
 /* Of what was checked without its base. */
 static void say_payload(const struct restore *r, const struct source *s)
 {
-    char wanted[2 * SHORT_FINGERPRINT + 1];
     uint8_t base[LMC_FINGERPRINT_SIZE] = {0};
     int is_delta;
+    char *wanted;
     (void)parse_header(s->header, sizeof s->header, base, &is_delta);
-    format_hex(wanted, base, SHORT_FINGERPRINT);
-    say(s->name, "payload intact; content needs the base %s%s%.200s%s", wanted,
-        r->made_with ? " (named '" : "", r->made_with ? r->made_with : "",
-        r->made_with ? "' when this delta was made)" : "");
+    wanted = describe_base(base, r->made_with);
+    say(s->name, "payload intact; content needs the base %s", wanted);
+    free(wanted);
 }
 
 int test_file(const char *path, const struct common *o)

@@ -208,10 +208,8 @@ static void find_wanted(struct wanted *w, char *const *patterns, size_t n,
     w->links = links;
     w->is_dereferenced = is_dereferenced;
     w->most = most < UINT64_MAX / 2 ? most + FOUND_TWICE : UINT64_MAX;
-    w->is_used = (unsigned char *)resize(NULL, n + 1, 1);
-    memset(w->is_used, 0, n + 1);
-    w->is_taken = (unsigned char *)resize(NULL, links->n + 1, 1);
-    memset(w->is_taken, 0, links->n + 1);
+    w->is_used = (unsigned char *)zeroed(n + 1, 1);
+    w->is_taken = (unsigned char *)zeroed(links->n + 1, 1);
     if (links->n == 0 || lmc_reader_get_info(reader, &info) != LMC_OK) return;
     w->n_files = info.n_files;
     w->files = (const char **)resize(NULL, w->n_files + 1, sizeof *w->files);
@@ -274,17 +272,17 @@ int is_named_snapshot(const char *path)
     return result;
 }
 
-/* Makes the directory that it is in. Those on the way that are not there yet get the mode and time
- * of the snapshot, where it tells of them. */
-static int enter_parent(struct extraction *x, const char *path)
+/* Makes the directory that a part is in, when nothing is in its way. Directories that are not there
+ * yet get the mode and time of the snapshot, where it tells of them. */
+static int enter_parent(struct extraction *x, const char *path, int is_directory)
 {
     struct made *const m = &x->tree.made;
     size_t number = 0, at;
     char *part = copy_string(path, strlen(path)), *slash = strrchr(part, '/');
-    int error = 0;
-    if (slash) *slash = 0;
-    else *part = 0;
-    error = find_made(m, part, strlen(part), &number);
+    int code = x->tree.root ? CODE_OK : begin_parts(&x->tree, &x->archive.st, path), error = 0;
+    if (code == CODE_OK) code = check_part(&x->tree, path, is_directory);
+    *(slash ? slash : part) = 0;
+    if (code == CODE_OK) error = find_made(m, part, strlen(part), &number);
     at = number;
     for (; !error && number && !m->list[number].is_there; number = m->list[number].parent) {
         size_t known;
@@ -297,8 +295,8 @@ static int enter_parent(struct extraction *x, const char *path)
         if (slash) *slash = 0;
     }
     free(part);
-    if (!error) error = go_to_made(m, at);
-    return error ? fail_made(m, x->target, path, error) : CODE_OK;
+    if (code == CODE_OK && !error) error = go_to_made(m, at);
+    return error ? fail_made(m, x->target, path, error) : code;
 }
 
 static int copy_file(struct extraction *x, size_t number)
@@ -336,8 +334,7 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
             code = fail_made(&x->tree.made, STANDARD_OUTPUT, path, MADE_TOO_MANY);
         return code == CODE_OK ? copy_file(x, number) : code;
     }
-    code = check_part(&x->tree, path, f.kind == LMC_FILE_DIRECTORY);
-    if (code == CODE_OK) code = enter_parent(x, path);
+    code = enter_parent(x, path, f.kind == LMC_FILE_DIRECTORY);
     if (code == CODE_OK) code = begin_tree_file(&x->tree, &f);
     if (code == CODE_OK && f.kind != LMC_FILE_DIRECTORY) code = copy_file(x, number);
     return code == CODE_OK ? end_tree_file(&x->tree, &f) : code;
@@ -391,8 +388,7 @@ static int make_wanted_links(struct extraction *x)
             list[n++] = &l->list[i];
         else if (l->list[i].type == LINK_SYMBOLIC && x->wanted.is_taken[i]) {
             add_link_record(&x->made, LINK_SYMBOLIC, l->list[i].path, l->list[i].target);
-            code = check_part(&x->tree, l->list[i].path, 0);
-            if (code == CODE_OK) code = enter_parent(x, l->list[i].path);
+            code = enter_parent(x, l->list[i].path, 0);
             x->n_files++;
         }
     if (code == CODE_OK) code = check_links_of_tree(&x->made, x->archive.name, x->o);
@@ -403,28 +399,26 @@ static int make_wanted_links(struct extraction *x)
         if (first != list[i]->path) add_link_record(&x->made, LINK_HARD, list[i]->path, first);
     }
     free((void *)list);
-    return code == CODE_OK ? make_links(x->tree.root, &x->made, x->archive.name) : code;
+    return code == CODE_OK && x->made.n ? make_links(x->tree.root, &x->made, x->archive.name)
+                                        : code;
+}
+
+static void say_link(const struct link *l, size_t n, const char *what, const char *more)
+{
+    char others[64] = "";
+    if (n > 1) snprintf(others, sizeof others, ", one of %llu such links", (unsigned long long)n);
+    if (n) say(l->path, "is a link to '%.300s', which %s%s%s", l->target, what, others, more);
 }
 
 /* Links are restored, and what they lead to with them: without that they would lead nowhere. */
 static void say_links(const struct extraction *x)
 {
     const struct wanted *w = &x->wanted;
-    char more[64] = "";
     if (x->o->verbosity == 0) return;
-    if (w->n_followed > 1)
-        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_followed);
-    if (w->n_followed && !w->is_dereferenced && x->target)
-        say(w->followed->path,
-            "is a link to '%.300s', which is restored with it%s; --dereference restores what it "
-            "leads to in its place",
-            w->followed->target, more);
-    *more = 0;
-    if (w->n_lost > 1)
-        snprintf(more, sizeof more, ", one of %llu such links", (unsigned long long)w->n_lost);
-    if (w->n_lost)
-        say(w->lost->path, "is a link to '%.300s', which the snapshot does not hold%s",
-            w->lost->target, more);
+    if (!w->is_dereferenced && x->target)
+        say_link(w->followed, w->n_followed, "is restored with it",
+                 "; --dereference restores what it leads to in its place");
+    say_link(w->lost, w->n_lost, "the snapshot does not hold", "");
 }
 
 /* That each name leads to something, before anything is written. */
@@ -451,16 +445,13 @@ static int extract_matches(struct extraction *x)
     if (code == CODE_OK && w->is_too_many)
         code =
             fail_made(&x->tree.made, x->target ? x->target : STANDARD_OUTPUT, NULL, MADE_TOO_MANY);
-    if (code == CODE_OK && x->target) code = begin_parts(&x->tree, &x->archive.st);
-    if (code != CODE_OK) return code;
     for (size_t i = 0; i < snapshot_info(reader).n_files && code == CODE_OK; i++)
         if (matches_any(w, lmc_reader_get_file(reader, i)->path))
             code = extract_entry(x, i, lmc_reader_get_file(reader, i)->path);
     for (size_t i = 0; i < w->n_led && code == CODE_OK; i++) code = extract_led(x, &w->list[i]);
-    if (!x->target) return code;
-    if (code == CODE_OK && !w->is_dereferenced) code = make_wanted_links(x);
-    if (code == CODE_OK) return commit_parts(&x->tree);
-    remove_temporary();
+    if (code == CODE_OK && x->target && !w->is_dereferenced) code = make_wanted_links(x);
+    if (code == CODE_OK && x->tree.root) return commit_parts(&x->tree);
+    if (x->tree.root) remove_temporary();
     return code;
 }
 
@@ -505,8 +496,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     code = open_extraction(&x, path);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
-        x.is_done = (unsigned char *)resize(NULL, n_files, 1);
-        memset(x.is_done, 0, n_files);
+        x.is_done = (unsigned char *)zeroed(n_files, 1);
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);

@@ -415,11 +415,8 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
 {
     const char *name =
         strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
-    char text[40];
-    if (!lmc_salvage_is_described(s->salvage, number)) {
-        snprintf(text, sizeof text, "file-%04llu", (unsigned long long)number);
-        return copy_string(text, strlen(text));
-    }
+    if (!lmc_salvage_is_described(s->salvage, number))
+        return format_text("file-%04llu", (unsigned long long)number);
     if (*file->path) return copy_string(file->path, strlen(file->path));
     return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
 }
@@ -483,11 +480,10 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
         lmc_file file;
-        char name[64];
+        char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
+                                 (unsigned long)range->block);
         json_t *entry = (json_t *)check_memory(json_object());
         memset(&file, 0, sizeof file);
-        snprintf(name, sizeof name, "run-%04lu-block-%06lu.bin", (unsigned long)range->run,
-                 (unsigned long)range->block);
         set_json_number(entry, "run", range->run);
         set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
@@ -496,16 +492,15 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         put_json(&s->list, NULL, entry);
         s->n_unplaced++;
         if (range->status == LMC_OK) {
-            char *path = join_path("unplaced", name);
             file.path = path;
             code = begin_tree_file(&s->tree, &file);
             if (code == CODE_OK) {
                 int error = outlet_write(&s->tree.outlet, range->data, (size_t)range->size);
-                code = error ? fail_errno(name, error, "cannot write it")
+                code = error ? fail_errno(path, error, "cannot write it")
                              : end_tree_file(&s->tree, &file);
             }
-            free(path);
         }
+        free(path);
         if (code == CODE_OK) code = next_range(s, range, is_end);
     }
     return code;
@@ -630,13 +625,9 @@ static int run_salvage(struct salvage *s)
 /* Where the output goes. To be freed. */
 static char *name_salvage(const char *path, const struct common *o)
 {
-    size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    char *name;
-    if (o->output) return copy_string(o->output, strlen(o->output));
-    name = (char *)resize(NULL, size + sizeof ".salvaged", 1);
-    memcpy(name, path, size);
-    strcpy(name + size, ".salvaged");
-    return name;
+    const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
+    return o->output ? copy_string(o->output, strlen(o->output))
+                     : format_text("%.*s.salvaged", (int)size, path);
 }
 
 int salvage_file(const char *path, const struct salvage_options *options)

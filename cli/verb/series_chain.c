@@ -140,8 +140,7 @@ void begin_chain(struct chain *c, const struct series *s, const struct snapshot 
 int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size, const struct common *o)
 {
     struct archive a;
-    int code = open_archive_file(&a, path, o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    int code = open_archive_index(&a, path, o);
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, fingerprint);
         *size = total_of_files(a.reader);
@@ -160,6 +159,20 @@ int check_entry(const struct series *s, const struct snapshot *e)
         code = fail(CODE_CORRUPT, e->path,
                     "is another snapshot than was added under this name; move it away, and bring "
                     "the right one back, or 'lmc series DIR rebuild'");
+    return code;
+}
+
+int check_kept(const struct series *s, int only_kept, unsigned char *known)
+{
+    unsigned char *const own = (unsigned char *)zeroed(s->n + 1, 1);
+    int code = CODE_OK;
+    for (size_t i = 0; i < s->n; i++)
+        if (s->list[i].state == STATE_KEPT) {
+            int result = check_chain_of(s, &s->list[i], only_kept, known ? known : own);
+            if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
+            code = worse(code, result);
+        }
+    free(own);
     return code;
 }
 

@@ -78,11 +78,9 @@ int find_number(const char *name, uint64_t *number)
 
 char *path_in_series(const char *directory, const char *name, const char *suffix)
 {
-    char *path = join_path(directory, name);
-    size_t size = strlen(path);
-    path = (char *)resize(path, size + strlen(suffix) + 1, 1);
-    strcpy(path + size, suffix);
-    return path;
+    char *path = join_path(directory, name), *whole = format_text("%s%s", path, suffix);
+    free(path);
+    return whole;
 }
 
 /* -- the list -- */
@@ -95,8 +93,7 @@ void init_series(struct series *s, const char *directory, const struct series_op
     s->lock_fd = -1;
     s->every = DEFAULT_EVERY;
     s->manifest_path = path_in_series(directory, MANIFEST_NAME, "");
-    s->index = (struct series_index *)resize(NULL, 1, sizeof *s->index);
-    memset(s->index, 0, sizeof *s->index);
+    s->index = (struct series_index *)zeroed(1, sizeof *s->index);
 }
 
 void forget_order(const struct series *s)
@@ -489,25 +486,20 @@ int lock_out_readers(const struct series *s) { return take_lock(s, LOCK_READERS,
 
 int let_in_readers(const struct series *s) { return set_lock(s, LOCK_READERS, F_SETLK, F_UNLCK); }
 
-static int lock_for_changes(struct series *s)
+/* Where there is no locking, nothing can be changed, but read. */
+static int lock_series(struct series *s, int is_reader)
 {
+    const int flags = O_NOFOLLOW | O_CLOEXEC;
     char *path = join_path(s->directory, LOCK_NAME);
     int error, code = CODE_OK;
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    error = s->lock_fd < 0 ? errno : take_lock(s, LOCK_CHANGES, F_WRLCK);
-    if (error) code = fail_errno(path, error, "cannot lock it");
+    s->lock_fd = open(path, O_RDWR | O_CREAT | flags, 0666);
+    if (s->lock_fd < 0 && is_reader) s->lock_fd = open(path, O_RDONLY | flags);
+    error = s->lock_fd < 0 ? errno
+            : is_reader    ? take_lock(s, LOCK_READERS, F_RDLCK)
+                           : take_lock(s, LOCK_CHANGES, F_WRLCK);
+    if (error && !is_reader) code = fail_errno(path, error, "cannot lock it");
     free(path);
     return code;
-}
-
-/* Where there is no locking, nothing can be changed either. */
-static void lock_for_reading(struct series *s)
-{
-    char *path = join_path(s->directory, LOCK_NAME);
-    s->lock_fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (s->lock_fd < 0) s->lock_fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    free(path);
-    if (s->lock_fd >= 0) take_lock(s, LOCK_READERS, F_RDLCK);
 }
 
 /* -- what a kill left behind -- */
@@ -571,8 +563,8 @@ int open_series(struct series *s, const char *directory, enum purpose purpose,
     is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
     if (!is_there && (purpose < TO_CREATE || (purpose == TO_CREATE && holds_snapshots(directory))))
         return fail_no_manifest(s);
-    if (purpose == TO_READ) lock_for_reading(s);
-    else if ((code = lock_for_changes(s)) != CODE_OK) return code;
+    code = lock_series(s, purpose == TO_READ);
+    if (code != CODE_OK) return code;
     is_there = lstat(s->manifest_path, &st) == 0 ||
                errno != ENOENT; /* another one may have begun the series meanwhile */
     if (purpose == TO_CREATE && !is_there) return sync_parent(directory);

@@ -187,6 +187,10 @@ int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
 /* That the file is what was added. */
 int check_entry(const struct series *s, const struct snapshot *e);
 
+/* Whether everything that is kept can be restored, as far as can be seen without reading it all.
+ * known: NULL, or zeros, then a mark for each entry that is needed. */
+int check_kept(const struct series *s, int only_kept, unsigned char *known);
+
 /* Tells what is done to the snapshot called name, or would be. */
 void tell(const struct series_options *o, const char *what, const char *name, const char *link,
           const char *other);

@@ -107,41 +107,37 @@ static int change_states(struct series *s, const unsigned char *marks, enum snap
     return n && !s->o->dry_run ? save_manifest(s) : CODE_OK;
 }
 
-int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+static int mark_and_change(const char *directory, char **args, int n, enum snapshot_state to,
+                           const struct series_options *o)
 {
-    int has_rules = o->keep_last || o->keep_every || o->n_keep, code;
+    const int forgets = to == STATE_FORGOTTEN;
     struct series s;
-    unsigned char *marks;
-    if (has_rules == (n > 0))
-        return fail(CODE_USAGE, NULL,
-                    "'lmc series DIR prune' wants either the names to forget, or rules: "
-                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
-    code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
-    marks = (unsigned char *)resize(NULL, s.n, 1);
-    memset(marks, 0, s.n);
-    if (code == CODE_OK)
-        code = has_rules ? apply_rules(&s, marks) : mark_names(&s, args, n, STATE_KEPT, marks);
-    if (code == CODE_OK && !has_rules) code = check_rest(&s, marks);
-    if (code == CODE_OK) code = change_states(&s, marks, STATE_FORGOTTEN);
+    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
+    unsigned char *marks = (unsigned char *)zeroed(s.n, 1);
+    if (code == CODE_OK && forgets && n == 0) code = apply_rules(&s, marks);
+    else if (code == CODE_OK)
+        code = mark_names(&s, args, n, forgets ? STATE_KEPT : STATE_FORGOTTEN, marks);
+    if (code == CODE_OK && forgets && n) code = check_rest(&s, marks);
+    for (size_t i = 0; i < s.n && code == CODE_OK && !forgets; i++)
+        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
+    if (code == CODE_OK) code = change_states(&s, marks, to);
     free(marks);
     close_series(&s);
     return code;
 }
 
+int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+{
+    if ((o->keep_last || o->keep_every || o->n_keep) == (n > 0))
+        return fail(CODE_USAGE, NULL,
+                    "'lmc series DIR prune' wants either the names to forget, or rules: "
+                    "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
+    return mark_and_change(directory, args, n, STATE_FORGOTTEN, o);
+}
+
 int series_keep(const char *directory, char **args, int n, const struct series_options *o)
 {
-    struct series s;
-    unsigned char *marks;
-    int code = open_series(&s, directory, TO_CHANGE, o);
-    marks = (unsigned char *)resize(NULL, s.n, 1);
-    memset(marks, 0, s.n);
-    if (code == CODE_OK) code = mark_names(&s, args, n, STATE_FORGOTTEN, marks);
-    for (size_t i = 0; i < s.n && code == CODE_OK; i++)
-        if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
-    if (code == CODE_OK) code = change_states(&s, marks, STATE_KEPT);
-    free(marks);
-    close_series(&s);
-    return code;
+    return mark_and_change(directory, args, n, STATE_KEPT, o);
 }
 
 /* -- gc -- */
@@ -161,10 +157,9 @@ static int compare_archives(const struct archive *a, const struct archive *b)
     same = same && memcmp(first, second, sizeof first) == 0;
     for (size_t i = 0; i < n && same; i++) {
         const lmc_file *f = lmc_reader_get_file(a->reader, i), *g = NULL;
-        for (size_t k = 0; k < n && !g; k++) { /* in the same place, as a rule */
-            const lmc_file *at = lmc_reader_get_file(b->reader, (i + k) % n);
-            g = strcmp(f->path, at->path) == 0 ? at : NULL;
-        }
+        size_t k;
+        if (lmc_reader_find_file(b->reader, f->path, &k) == LMC_OK)
+            g = lmc_reader_get_file(b->reader, k);
         same = g && f->kind == g->kind && f->size == g->size && f->crc == g->crc &&
                f->has_mode == g->has_mode && f->mode == g->mode && f->has_mtime == g->has_mtime &&
                f->mtime_s == g->mtime_s && f->mtime_ns == g->mtime_ns;
@@ -179,12 +174,9 @@ static int compare_archives(const struct archive *a, const struct archive *b)
 static int check_recoded(const char *old, const char *recoded, const struct common *o)
 {
     struct archive a, b;
-    int code = test_file(recoded, o), result = open_archive_file(&a, old, o);
-    if (result == CODE_OK) result = read_archive_index(&a, NULL);
-    code = worse(code, result);
-    result = open_archive_file(&b, recoded, o);
-    if (result == CODE_OK) result = read_archive_index(&b, NULL);
-    code = worse(code, result);
+    int code = test_file(recoded, o);
+    code = worse(code, open_archive_index(&a, old, o));
+    code = worse(code, open_archive_index(&b, recoded, o));
     if (code == CODE_OK) code = compare_archives(&a, &b);
     close_archive(&a);
     close_archive(&b);
@@ -338,22 +330,6 @@ static int remove_forgotten(struct series *s, uint64_t before, size_t n_recoded)
     return error ? fail_errno(s->directory, error, "cannot bring it to the disk") : CODE_OK;
 }
 
-/* Whether everything that is kept can be restored, as far as can be seen without reading it all. */
-static int check_kept(const struct series *s, int only_kept)
-{
-    unsigned char *known = (unsigned char *)resize(NULL, s->n + 1, 1);
-    int code = CODE_OK;
-    memset(known, 0, s->n + 1);
-    for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == STATE_KEPT) {
-            int result = check_chain_of(s, &s->list[i], only_kept, known);
-            if (result == CODE_OK && !only_kept) result = check_entry(s, &s->list[i]);
-            code = worse(code, result);
-        }
-    free(known);
-    return code;
-}
-
 static size_t count_state(const struct series *s, enum snapshot_state state)
 {
     size_t n = 0;
@@ -367,12 +343,12 @@ static int collect_garbage(struct series *s)
     size_t n_recoded;
     int code, error;
     before = count_bytes(s);
-    code = check_kept(s, 0);
+    code = check_kept(s, 0, NULL);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
     if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
     code = recode_stranded(s, &n_recoded);
     if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
-    if (code == CODE_OK) code = check_kept(s, 1);
+    if (code == CODE_OK) code = check_kept(s, 1, NULL);
     if (code != CODE_OK) return code;
     error = lock_out_readers(s);
     if (error) return fail_errno(s->directory, error, "cannot lock out those who read");

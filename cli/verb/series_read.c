@@ -17,7 +17,7 @@
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
-#include "../sys/printable.h"
+#include "../../formats/printable.h"
 #include "../sys/report.h"
 #include "cat.h"
 #include "restore.h"
@@ -55,7 +55,7 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
 {
     const struct snapshot *base = find_base_of(s, e, 0);
     char when[24], depth[24] = "-", size[SIZE_TEXT], packed[SIZE_TEXT];
-    char *name = copy_printable(e->name);
+    char *name = (char *)check_memory(copy_printable(e->name, strlen(e->name)));
     format_time(when, e->time);
     format_size(size, sizeof size, e->size);
     format_size(packed, sizeof packed, e->packed_size);
@@ -208,12 +208,9 @@ static const char *missing_suffix(const struct snapshot *e)
 static char *name_restored(const struct snapshot *e, const struct common *o)
 {
     const char *suffix = missing_suffix(e);
-    const size_t size = strlen(e->name), more = strlen(suffix);
     char *name, *directory, *path;
     if (o->output && !goes_into_directory(o)) return copy_string(o->output, strlen(o->output));
-    name = (char *)resize(NULL, size + more + 1, 1);
-    memcpy(name, e->name, size);
-    memcpy(name + size, suffix, more + 1);
+    name = format_text("%s%s", e->name, suffix);
     if (!o->output) return name;
     directory = copy_without_slashes(o->output);
     path = join_path(directory, name);
@@ -285,21 +282,13 @@ static int verify_all(const struct series *s)
 {
     const char *scratch = getenv("TMPDIR");
     int by_chains = access(scratch && *scratch ? scratch : s->directory, W_OK) != 0, code = CODE_OK;
-    unsigned char *needed = (unsigned char *)resize(NULL, 2 * s->n + 1, 1),
-                  *known = needed + s->n; /* their chains are right */
+    unsigned char *needed = (unsigned char *)zeroed(s->n + 1, 1);
     char **paths = (char **)resize(NULL, s->n, sizeof *paths);
     size_t n = 0;
     struct chain c;
-    memset(needed, 0, 2 * s->n);
-    for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state == STATE_KEPT) {
-            const struct snapshot *e = &s->list[i];
-            int result = by_chains ? verify_entry(s, e) : check_chain_of(s, e, 0, known);
-            if (result == CODE_OK && !by_chains) result = check_entry(s, e);
-            for (; e && result == CODE_OK && !needed[e - s->list]; e = find_base_of(s, e, 0))
-                needed[e - s->list] = 1;
-            code = worse(code, result);
-        }
+    if (!by_chains) code = check_kept(s, 0, needed);
+    for (size_t i = 0; i < s->n && by_chains; i++)
+        if (s->list[i].state == STATE_KEPT) code = worse(code, verify_entry(s, &s->list[i]));
     for (size_t i = 0; i < s->n; i++)
         if (needed[i]) paths[n++] = s->list[i].path;
     begin_chain(&c, s, NULL);

@@ -98,19 +98,15 @@ static void take_over(struct series *s, struct series *old)
 }
 
 /* Adds "; WHAT: a, b, c and 5 more" of the entries that are marked, if there are any. */
-static size_t list_names(char *text, size_t cap, size_t used, const char *what,
-                         const struct series *old, const unsigned char *marks, unsigned mark)
+static void list_names(FILE *text, const char *what, const struct series *old,
+                       const unsigned char *marks, unsigned mark)
 {
     enum { MOST = 3 };
     size_t n = 0;
     for (size_t i = 0; i < old->n; i++)
         if (marks[i] == mark && n++ < MOST)
-            used += (size_t)snprintf(text + used, cap - used, "%s%s%.60s", n == 1 ? what : ", ",
-                                     n == 1 ? ": " : "", old->list[i].name);
-    if (n > MOST)
-        used += (size_t)snprintf(text + used, cap - used, " and %llu more",
-                                 (unsigned long long)(n - MOST));
-    return used;
+            fprintf(text, "%s%s%.60s", n == 1 ? what : ", ", n == 1 ? ": " : "", old->list[i].name);
+    if (n > MOST) fprintf(text, " and %llu more", (unsigned long long)(n - MOST));
 }
 
 enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
@@ -119,27 +115,26 @@ enum { GIVEN_UP = 1, KEPT_AGAIN, NOT_KNOWN };
 static void say_rebuilt(const struct series *s, const struct series *old, int was_there,
                         int is_read)
 {
-    char text[900] = "";
-    size_t used = 0;
-    unsigned char *marks = (unsigned char *)resize(NULL, old->n + 1, 1);
-    memset(marks, 0, old->n + 1);
+    char *text = NULL;
+    size_t size;
+    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
+    unsigned char *marks = (unsigned char *)zeroed(old->n + 1, 1);
     for (size_t i = 0; i < old->n; i++) {
         const struct snapshot *e = &old->list[i], *now = find_name(s, e->name);
         if (now) marks[i] = e->state == STATE_FORGOTTEN ? KEPT_AGAIN : 0;
         else if (e->state != STATE_ADDING) /* which never was one */
             marks[i] = e->state == STATE_GONE ? NOT_KNOWN : GIVEN_UP;
     }
-    used = list_names(text, sizeof text, used, "; given up, for their files are missing", old,
-                      marks, GIVEN_UP);
-    used = list_names(text, sizeof text, used, "; forgotten before, and kept again", old, marks,
-                      KEPT_AGAIN);
-    used = list_names(text, sizeof text, used, "; gone, and no longer known to watch", old, marks,
-                      NOT_KNOWN);
+    list_names(f, "; given up, for their files are missing", old, marks, GIVEN_UP);
+    list_names(f, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
+    list_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
+    if (fclose(f) != 0) check_memory(NULL);
     free(marks);
     if (s->o->common.verbosity > 0)
         say(s->directory, "the new list has %llu snapshot%s%s%s%s", (unsigned long long)s->n,
             s->n == 1 ? "" : "s", text, was_there ? "; the old one is " MANIFEST_NAME ".old" : "",
             was_there && !is_read ? ", and cannot be read" : "");
+    free(text);
 }
 
 int series_rebuild(const char *directory, const struct series_options *o)
@@ -166,8 +161,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
-    known = (unsigned char *)resize(NULL, s.n + 1, 1);
-    memset(known, 0, s.n + 1);
+    known = (unsigned char *)zeroed(s.n + 1, 1);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
         code = worse(code, check_chain_of(&s, &s.list[i], 0, known));
     free(known);

@@ -64,8 +64,7 @@ static void take_scan(void *user, size_t number, const struct scan *scan)
  * gradients of one name in several files, with that of the same path. The others are new. */
 static void pair_rows(struct diff *d)
 {
-    struct diff_row **taker = (struct diff_row **)resize(NULL, d->old_items.n, sizeof *taker);
-    memset(taker, 0, d->old_items.n * sizeof *taker);
+    struct diff_row **taker = (struct diff_row **)zeroed(d->old_items.n, sizeof *taker);
     for (size_t i = 0; i < d->new_items.n; i++)
         if (d->rows[i].old) {
             struct diff_row *row = &d->rows[i], **other = &taker[row->old - d->old_items.list],
@@ -86,8 +85,7 @@ static int measure_step(struct stats_step *step, struct scan *scan)
     collect_diff_items(&d->new_items, d->b);
     match_items(d);
     pair_rows(d);
-    step->rows = (struct stats_row *)resize(NULL, d->new_items.n, sizeof *step->rows);
-    memset(step->rows, 0, d->new_items.n * sizeof *step->rows);
+    step->rows = (struct stats_row *)zeroed(d->new_items.n, sizeof *step->rows);
     return measure_all(d, scan, take_scan, step);
 }
 
@@ -231,50 +229,38 @@ static void print_exponent(const struct scan_format *f, const struct stats_sum *
     else printf(" %4d", (int)e - (int)f->exponent_bias);
 }
 
-/* sum: of one kind, or of a tensor alone; then status says why it was not compared */
+/* sum: of one kind, or of a tensor alone; then status says why it was not compared. n_planes 0: of
+ * a narrow table. */
 static void print_numbers(const struct stats_sum *sum, int kind, int has_old, const char *status,
                           unsigned n_planes)
 {
     const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
     unsigned width = kind == STATS_ALL ? 0 : lmc_dtype_width((enum lmc_dtype)kind);
-    printf("%14llu", (unsigned long long)sum->size);
-    print_share(sum->n_zero, sum->n);
-    putchar(' ');
-    for (unsigned i = 0; i < 3; i++)
-        if (f && sum->n) print_exponent(f, sum, i == 0 ? 1 : i == 1 ? 50 : 99);
-        else printf(" %4s", "-");
-    putchar(' ');
-    for (unsigned p = n_planes; p-- > 0;)
-        if (p < width && sum->n) printf(" %5.2f", sum->plane_sizes[p] * 8 / (double)sum->n);
-        else printf(" %5s", "");
-    printf("  %7.2f %% %7.2f %%", sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
+    char size[SIZE_TEXT];
+    format_size(size, sizeof size, sum->size);
+    if (n_planes) {
+        printf("%14llu", (unsigned long long)sum->size);
+        print_share(sum->n_zero, sum->n);
+        putchar(' ');
+        for (unsigned i = 0; i < 3; i++)
+            if (f && sum->n) print_exponent(f, sum, i == 0 ? 1 : i == 1 ? 50 : 99);
+            else printf(" %4s", "-");
+        putchar(' ');
+        for (unsigned p = n_planes; p-- > 0;)
+            if (p < width && sum->n) printf(" %5.2f", sum->plane_sizes[p] * 8 / (double)sum->n);
+            else printf(" %5s", "");
+    }
+    printf("%*s %7.2f %% %7.2f %%", n_planes ? 1 : 9, n_planes ? "" : size,
+           sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
            percent(sum->direct, sum->size));
     if (has_old) {
         if (status) printf(" %10s", status);
         else print_share(sum->n_changed, sum->n_compared);
-        print_share(sum->n_flipped, sum->n_signed);
-        printf(" %7.2f %%  %5.3f", percent(sum->delta, sum->size),
-               percent(sum->delta, sum->direct) / 100);
-    } else {
-        printf(" %10s %10s %9s  %5s", "-", "-", "-", "-");
-    }
-    printf("  ");
-}
-
-/* Of a narrow table. */
-static void print_few_numbers(const struct stats_sum *sum, int has_old, const char *status)
-{
-    char size[SIZE_TEXT];
-    format_size(size, sizeof size, sum->size);
-    printf("%9s %7.2f %% %7.2f %%", size,
-           sum->size ? 100 * sum_planes(sum) / (double)sum->size : 100.0,
-           percent(sum->direct, sum->size));
-    if (!has_old) printf(" %10s %9s", "-", "-");
-    else if (status) printf(" %10s %7.2f %%", status, percent(sum->delta, sum->size));
-    else {
-        print_share(sum->n_changed, sum->n_compared);
+        if (n_planes) print_share(sum->n_flipped, sum->n_signed);
         printf(" %7.2f %%", percent(sum->delta, sum->size));
-    }
+        if (n_planes) printf("  %5.3f", percent(sum->delta, sum->direct) / 100);
+    } else if (n_planes) printf(" %10s %10s %9s  %5s", "-", "-", "-", "-");
+    else printf(" %10s %9s", "-", "-");
     printf("  ");
 }
 
@@ -300,11 +286,8 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
         } else {
             memset(sum, 0, sizeof *sum);
             add_row(sum, row, &step->rows[i]);
-            const char *const status = row->old ? NULL : diff_names[row->kind];
-            if (!n_planes) print_few_numbers(sum, d->a != NULL, status);
-            else
-                print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL, status,
-                              n_planes);
+            print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
+                          row->old ? NULL : diff_names[row->kind], n_planes);
         }
         print_item_name(row->item);
     }
@@ -342,8 +325,7 @@ static void print_stats(const struct stats *s)
                 snprintf(text, sizeof text, "all %llu", (unsigned long long)sums[kind].n_items);
                 printf("  %-8s ", kind == STATS_ALL ? "" : name_kind(kind));
                 if (n_planes) printf("%-18s ", text);
-                if (n_planes) print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
-                else print_few_numbers(&sums[kind], i > 0, NULL);
+                print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
                 if (!n_planes) printf("%s: ", text);
                 print_name(step->diff.b->name);
                 putchar('\n');
@@ -477,8 +459,7 @@ int show_stats(char *const *names, size_t n, const struct stats_options *options
     s.level = options->level;
     s.json = options->json;
     s.n = n;
-    s.steps = (struct stats_step *)resize(NULL, n, sizeof *s.steps);
-    memset(s.steps, 0, n * sizeof *s.steps);
+    s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
     code = measure_and_show(&s, o->bases->list + n_bases);
     free_stats(&s);
     return code;

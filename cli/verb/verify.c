@@ -208,8 +208,7 @@ static void weigh_nodes(struct verification *v)
 static void read_node(struct verification *v, struct node *node)
 {
     struct archive a;
-    int code = open_archive_file(&a, node->name, v->o);
-    if (code == CODE_OK) code = read_archive_index(&a, NULL);
+    int code = open_archive_index(&a, node->name, v->o);
     if (code == CODE_OK) {
         snapshot_fingerprint(a.reader, node->fingerprint);
         memcpy(node->wanted, a.wanted, LMC_FINGERPRINT_SIZE);
@@ -246,30 +245,30 @@ static void report_unplaced(struct verification *v)
     int is_missing = 0;
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
-        char wanted[2 * SHORT_FINGERPRINT + 1];
+        char *wanted;
         int result;
         if (!node->is_readable || node->is_placed) continue;
-        format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
         base = find_wanted(v, node);
         result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
         if (result != CODE_OK) continue;
+        wanted = describe_base(node->wanted, node->made_with);
         if (v->o->bases->is_off) {
             if (v->o->verbosity > 0)
                 say(node->name, "payload intact; content needs the base %s", wanted);
+            free(wanted);
             continue;
         }
         if (base) fail(code, node->name, NOT_VERIFIED, base->name);
         else
             fail(code, node->name,
-                 "its payload is intact, but it needs the base %s%s%.200s%s, which is none of the "
-                 "files%s",
-                 wanted, node->made_with ? " (named '" : "", node->made_with ? node->made_with : "",
-                 node->made_with ? "' when this delta was made)" : "",
+                 "its payload is intact, but it needs the base %s, which is none of the files%s",
+                 wanted,
                  code == CODE_CORRUPT     ? ", unless it is a damaged one"
                  : v->o->bases->is_closed ? "; give it, too, or name it with --base PATH"
                                           : "; give it, too, or name it with --base PATH or "
                                             "--search DIR");
+        free(wanted);
         is_missing |= !base;
         last = node;
     }
@@ -370,8 +369,7 @@ int verify_files(char **paths, size_t n, const struct common *o)
     memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;
-    v.nodes = (struct node *)resize(NULL, n, sizeof *v.nodes);
-    memset(v.nodes, 0, n * sizeof *v.nodes);
+    v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
     v.by_wanted = (struct node **)resize(NULL, n, sizeof *v.by_wanted);
     v.order = (struct node **)resize(NULL, n, sizeof *v.order);
     for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];

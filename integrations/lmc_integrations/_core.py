@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from lmc_codec import _arrays, _chunks, _lmc
 from lmc_codec._base import MAX_HEADER
-from lmc_codec._printable import printable
+from lmc_codec._lmc import printable
 from lmc_codec._threads import count_threads
 
 __all__ = ["MAX_HEADER", "_arrays", "_chunks", "_lmc", "count_threads", "printable"]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from . import _errors, _lmc  # _errors: the library raises them
 from ._arrays import describe
-from ._printable import printable
+from ._lmc import printable
 from ._sources import open_fd
 from ._threads import count_threads
 

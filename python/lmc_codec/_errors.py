@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from . import _lmc
-from ._printable import printable
+from ._lmc import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this

@@ -14,7 +14,7 @@ from contextlib import closing, contextmanager
 
 from . import _lmc
 from ._errors import LMCError, ReadError
-from ._printable import printable
+from ._lmc import printable
 from ._sources import TAIL, Ranges
 
 TYPE_CHECKING = False

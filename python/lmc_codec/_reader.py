@@ -19,7 +19,7 @@ from ._errors import (
     UnsupportedError,
     WrongBaseError,
 )
-from ._printable import printable
+from ._lmc import printable
 from ._sources import open_source
 from ._threads import count_threads
 

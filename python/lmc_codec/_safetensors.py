@@ -17,8 +17,8 @@ from ._errors import (
     TruncatedError,
     UnsupportedError,
 )
+from ._lmc import printable
 from ._names import check_name
-from ._printable import printable
 from ._reader import Reader, Slice
 from ._threads import check_progress
 from ._writer import Writer, check_metadata, count_own_frames

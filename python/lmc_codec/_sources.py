@@ -9,7 +9,7 @@ from _thread import allocate_lock
 
 from . import _lmc
 from ._errors import TruncatedError, UnsupportedError
-from ._printable import printable
+from ._lmc import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this

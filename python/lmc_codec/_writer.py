@@ -14,9 +14,9 @@ from . import _arrays, _lmc
 from ._base import BASE_KEY, name_base, safetensors_rows, take_base
 from ._codec import level_number
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
+from ._lmc import printable
 from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
-from ._printable import printable
 from ._reader import Reader
 from ._sources import refuse_url
 from ._threads import check_progress, count_threads

@@ -44,7 +44,7 @@ from . import _arrays, _lmc
 from ._base import Base
 from ._codec import level_number
 from ._errors import MissingBaseError, TruncatedError
-from ._printable import printable
+from ._lmc import printable
 from ._reader import Reader as _FileReader
 from ._threads import count_threads
 from ._writer import write_all

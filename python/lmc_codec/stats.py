@@ -22,7 +22,7 @@ from io import BytesIO
 from typing import Any
 
 from .__main__ import command
-from ._printable import printable
+from ._lmc import printable
 
 _COLORS = ("#2a78d6", "#1baf7a", "#eda100", "#4a3aa7", "#e34948", "#008300", "#e87ba4", "#8a8984")  # differ for all eyes
 _LONGEST_NAME = 72

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ._checkpoint import load_checkpoint, save_checkpoint
-from ._printable import printable
+from ._lmc import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
 from ._sources import check_bytes
 

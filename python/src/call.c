@@ -3,6 +3,8 @@
  */
 #include "common.h"
 
+#include "formats/printable.h"
+
 #include <errno.h>
 
 #ifdef _WIN32
@@ -81,13 +83,31 @@ PyObject *encode_text(PyObject *text)
     return bytes;
 }
 
-PyObject *make_printable(const char *text)
+static PyObject *escape(const char *text, size_t size)
 {
-    PyObject *const module = PyImport_ImportModule("lmc_codec._printable");
-    PyObject *const raw = module ? make_text(text) : NULL;
-    PyObject *const shown = raw ? PyObject_CallMethod(module, "printable", "O", raw) : NULL;
-    Py_XDECREF(module);
-    Py_XDECREF(raw);
+    char *const copy = copy_printable(text, size);
+    PyObject *const shown = copy ? PyUnicode_FromString(copy) : PyErr_NoMemory();
+    free(copy);
+    return shown;
+}
+
+PyObject *make_printable(const char *text) { return escape(text, strlen(text)); }
+
+/* (object) -> str(object), escaped. What is escaped already stays, so whole messages may go through
+ * it. */
+PyObject *printable(PyObject *module, PyObject *object)
+{
+    PyObject *const text = PyObject_Str(object);
+    PyObject *bytes = text ? PyUnicode_AsEncodedString(text, "utf-8", "surrogateescape") : NULL;
+    PyObject *shown;
+    (void)module;
+    if (text && !bytes) { /* surrogates of no file */
+        PyErr_Clear();
+        bytes = PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace");
+    }
+    shown = bytes ? escape(PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes)) : NULL;
+    Py_XDECREF(text);
+    Py_XDECREF(bytes);
     return shown;
 }
 

@@ -195,6 +195,7 @@ PyObject *from_dlpack(PyObject *module, PyObject *args);
 PyObject *find_tensors(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
 PyObject *resolve(PyObject *module, PyObject *args);
+PyObject *printable(PyObject *module, PyObject *object);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;
 

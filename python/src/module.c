@@ -83,6 +83,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"from_dlpack", from_dlpack, METH_VARARGS, NULL},
                                   {"gather", gather, METH_VARARGS, NULL},
                                   {"resolve", resolve, METH_VARARGS, NULL},
+                                  {"printable", printable, METH_O, NULL},
                                   {"tensor_encode", (PyCFunction)(void (*)(void))tensor_encode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,

@@ -1,7 +1,9 @@
 """Files of torch.save(): tensors are what torch.load gives, whatever their bytes' order and whoever shares them."""
 
+import importlib.util
 import io
 import json
+import pathlib
 import pickle
 import struct
 import subprocess
@@ -94,6 +96,45 @@ def test_views(tmp_path, way):
         assert all(torch.equal(found[name], t) for name, t in flatten(made).items())
         with lmc_codec.open(tmp_path / "next.pt.lmc") as r, pytest.raises(lmc_codec.MissingBaseError):
             r.get("t")  # whether it is transposed stands in the base
+
+
+def cases():
+    path = pathlib.Path(__file__).parents[2] / "tests/torch_files.py"
+    if not path.exists():  # it is of the clone
+        return []
+    spec = importlib.util.spec_from_file_location("torch_files", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.cases()
+
+
+@pytest.mark.parametrize("way", ["command", "writer"])
+@pytest.mark.parametrize("files,tensors", [pytest.param(*x[1:], id=x[0]) for x in cases()])
+def test_what_the_command_finds(tmp_path, files, tensors, way):
+    """tests/test_checkpoints.py runs the same list."""
+    if way == "command":
+        for path, data in files.items():
+            (tmp_path / path).parent.mkdir(exist_ok=True)
+            (tmp_path / path).write_bytes(data)
+        name = min(files).split("/")[0]
+        run_command(name, cwd=tmp_path)
+        path = tmp_path / f"{name}.lmc"
+    else:
+        path = tmp_path / "x.lmc"
+        with lmc_codec.Writer(path) as w:
+            for name, data in files.items():
+                w.add_bytes(name, data)
+    with lmc_codec.open(path) as r:
+        if way == "writer" and "x.pt" not in files:
+            assert not r.keys()  # of .distcp files what is listed counts
+            return
+        for name, expected in tensors.items():
+            if expected is None:
+                with pytest.raises(lmc_codec.AmbiguousError):
+                    r.get(name)
+                continue
+            x = r.info(name)
+            assert (x.dtype, x.shape, r.get(name, framework="bytes")) == expected, name
 
 
 def test_names(tmp_path):

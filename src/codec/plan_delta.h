@@ -52,9 +52,8 @@ typedef struct lmc__delta {
 /* A delta of which at most one element in so many has changed is sparse. */
 #define LMC__SPARSE_ONE_IN 20u
 
-/* Elements of each of the sample's runs, by default: classes by 2048 elements cost deltas 0.2 to
- * 0.5 % more than by all 8192, by 4096 half of that. (Blocks below 32768 elements have no room for
- * more than 2048.) */
+/* Elements of each of the sample's runs, by default: classes by 4096 elements cost deltas 0.1 to
+ * 0.25 % more than by all 8192. Blocks below 32768 elements have room for 2048. */
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
@@ -76,84 +75,48 @@ LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
  *
  *     keys       112 113 114 115 116 117 118      those that occur in the sample
  *     classes     0   1   2   3   4   5   6       at first
- *     classes     0   .   .   1   .   2   .       in the end; first_key 112, 115, 117
- *
- * Class i has the keys from first_key[i] up to the next one's. */
+ *     classes     0   .   .   1   .   2   .       in the end; first keys 112, 115, 117
+ */
 typedef struct lmc__merging {
     lmc__key_counts *classes; /* scratch->keys: of class i */
     lmc__key_counts *merged;  /* scratch->merged */
     unsigned n_classes;
-    unsigned last;          /* the highest magnitude there is */
-    int sparse;             /* changed elements are counted exactly, and coded apart */
-    unsigned width;         /* bytes of an element */
-    size_t n, total;        /* elements of the block, and those that are counted */
-    uint64_t within;        /* bits of all of these within octaves */
-    uint64_t bits[256];     /* that class i takes */
-    int64_t saved[256];     /* bits, by merging class i with the next one */
-    uint8_t first_key[256]; /* of class i */
-    uint32_t logs[256];     /* i * log2(i), for counts are mostly small */
+    unsigned last;   /* the highest magnitude there is */
+    int sparse;      /* changed elements are counted exactly, and coded apart */
+    unsigned width;  /* bytes of an element */
+    size_t n, total; /* elements of the block, and those that are counted */
+    uint64_t within; /* bits of all of these within octaves */
 } lmc__merging;
-
-/* c log2 c, in 2^-16 bits. */
-LMC__INLINE uint64_t lmc__log_of_count(const lmc__merging *m, uint32_t count)
-{
-    return count < 256 ? m->logs[count] : (uint64_t)count * lmc__log2(count);
-}
-
-/* Bits of the lists of a class in a sparse delta: k residuals that are not zero.
- *
- * The lowest plane: raw; a tree of those below 16, with an escape; or a tree of all. The planes
- * above are constant if nothing is above 255; else most of their bytes are zero. */
-static uint64_t lmc__residual_bits(const lmc__merging *m, const lmc__key_counts *counts, uint32_t k)
-{
-    uint64_t below = 0, large = 0, within = 0, escape, tree, raw = 8 + 8 * (uint64_t)k, all, above;
-    uint32_t n_large = 0, n_high = 0;
-    unsigned i, last_below = 1, last = 1;
-    for (i = 1; i <= m->last; i++) {
-        const uint32_t count = counts->magnitudes[i];
-        if (count == 0) continue;
-        last = i;
-        if (i < 16) {
-            below += lmc__log_of_count(m, count);
-            last_below = i;
-            continue;
-        }
-        large += lmc__log_of_count(m, count);
-        n_large += count;
-        if (i >= 24) n_high += count;
-        within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
-    }
-    all = (uint64_t)k * lmc__log2(k);
-    escape = all - lmc__min64(all, below + lmc__log_of_count(m, n_large));
-    escape = (escape >> 16) + 8 * (uint64_t)n_large + 32 + 4 * last_below;
-    tree = all - lmc__min64(all, below + large);
-    tree = (tree >> 16) + within + 32 +
-           4 * (last < 16   ? last
-                : last < 24 ? 16u << (last - 14) / 2
-                            : 256);
-    above = 16;
-    if (n_high) {
-        above =
-            all - lmc__min64(all, lmc__log_of_count(m, n_high) + lmc__log_of_count(m, k - n_high));
-        above = lmc__min64(raw, (above >> 16) + 8 * (uint64_t)n_high + 40);
-    }
-    return lmc__min64(raw, lmc__min64(escape, tree)) + (m->width - 1) * above;
-}
 
 /* Bits that a class takes in a sparse delta: the places of the k changed ones of its n elements,
  * their residuals, and its threshold.
  *
  * Places take n h(k / n) bits. As n log n and (n - k) log (n - k) are all but equal, and logarithms
  * are rounded, that is computed as k log2(n / k) + (k - k^2 / 2n) / ln 2, which is too much by less
- * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits. */
+ * than a thousandth for k < n / 8. A mask without ones is three times nested: n / 512 bits.
+ *
+ * Of residuals, the lowest plane is raw or a tree; those above are zero but for n_high elements. */
 static uint64_t lmc__sparse_class_bits(const lmc__merging *m, const lmc__key_counts *counts)
 {
     const uint32_t n = counts->n, k = n - counts->magnitudes[0];
-    uint64_t places;
+    const uint64_t raw = 8 + 8 * (uint64_t)k;
+    uint64_t places, coded = (uint64_t)k * lmc__log2(k ? k : 1), within = 0;
+    uint32_t n_high = 0;
+    unsigned i, last = 1;
     if (k == 0) return 8 * 8 + n / 512;
     places = (uint64_t)k * (lmc__log2(n) - lmc__log2(k)) + (uint64_t)k * 94548 -
              (uint64_t)k * k / n * 47274;
-    return ((places + places / 128) >> 16) + 8 * 6 + lmc__residual_bits(m, counts, k);
+    for (i = 1; i <= m->last; i++) {
+        const uint32_t count = counts->magnitudes[i];
+        if (count == 0) continue;
+        last = i;
+        coded -= lmc__min64(coded, (uint64_t)count * lmc__log2(count));
+        if (i >= 24) n_high += count;
+        if (i >= 16) within += (uint64_t)count * (i < 24 ? (i - 16) / 2 + 3 : 8);
+    }
+    coded = (coded >> 16) + within + 32 + 4 * (last < 16 ? last : 24);
+    return ((places + places / 128) >> 16) + 8 * 6 + lmc__min64(raw, coded) +
+           (m->width - 1) * (16 + lmc__min64(raw, 12 * (uint64_t)n_high));
 }
 
 /* Bits that a class takes in the whole block: its information, n log n - sum of c log c over the
@@ -166,8 +129,9 @@ static uint64_t lmc__class_bits(const lmc__merging *m, const lmc__key_counts *co
     if (m->sparse) return lmc__sparse_class_bits(m, counts);
     for (i = 0; i <= m->last; i++) {
         const uint32_t count = counts->magnitudes[i];
-        magnitudes += lmc__log_of_count(m, count);
-        n_used += count != 0;
+        if (count == 0) continue;
+        magnitudes += (uint64_t)count * lmc__log2(count);
+        n_used++;
     }
     bits = bits > magnitudes ? bits - magnitudes : 0; /* at most 2^13 * 13 * 2^16 */
     return (bits * m->n / m->total >> 16) + 8 * 28 + 6 * (n_used < 40 ? 40 : n_used);
@@ -187,7 +151,7 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     memcpy(m->merged, &m->classes[c],
            offsetof(lmc__key_counts, magnitudes) + (m->last + 1) * sizeof m->merged->magnitudes[0]);
     lmc__add_counts(m->merged, &m->classes[c + 1], m->last);
-    return (int64_t)(m->bits[c] + m->bits[c + 1] - lmc__class_bits(m, m->merged));
+    return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
 /* lmc__count_keys for one width: a constant, as the order is for each call of lmc__residual. */
@@ -267,26 +231,20 @@ static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enu
 }
 
 /* Merges class c with the next one; those behind move up. Only what merging c with its neighbours
- * would save has to be found again. saved[i] is of the pair i, i + 1, so it moves up with i + 1;
- * and what the merged class takes is known from what it has saved. */
+ * would save has to be found again. */
 static void lmc__merge_classes(lmc__merging *m, unsigned c)
 {
-    unsigned i;
-    m->bits[c] = m->bits[c] + m->bits[c + 1] - (uint64_t)m->saved[c];
-    lmc__add_counts(&m->classes[c], &m->classes[c + 1], m->last);
+    lmc__key_counts *const merged = &m->classes[c], *const next = merged + 1;
+    merged->bits = merged->bits + next->bits - (uint64_t)merged->saved;
+    lmc__add_counts(merged, next, m->last);
     m->n_classes--;
-    for (i = c + 1; i < m->n_classes; i++) {
-        m->classes[i] = m->classes[i + 1];
-        m->first_key[i] = m->first_key[i + 1];
-        m->bits[i] = m->bits[i + 1];
-        m->saved[i - 1] = m->saved[i];
-    }
-    if (c + 1 < m->n_classes) m->saved[c] = lmc__saved_by_merging(m, c);
-    if (c > 0) m->saved[c - 1] = lmc__saved_by_merging(m, c - 1);
+    memmove(next, next + 1, (m->n_classes - c - 1) * sizeof *next);
+    if (c + 1 < m->n_classes) merged->saved = lmc__saved_by_merging(m, c);
+    if (c > 0) merged[-1].saved = lmc__saved_by_merging(m, c - 1);
 }
 
 /* Of a few classes, the best way to merge them to `most` or fewer, by dynamic programming. Sets
- * n_classes and first_key; returns the bits that all take then. A class more than max_classes must
+ * n_classes and their keys; returns the bits that all take then. A class more than max_classes must
  * save 1 / LMC__MORE_SAVING; of a sparse delta each must save something.
  *
  *     cost[i][j]     of one class of what was classes i .. j
@@ -295,12 +253,12 @@ static void lmc__merge_classes(lmc__merging *m, unsigned c)
 static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned most)
 {
     uint64_t cost[LMC__FEW_CLASSES][LMC__FEW_CLASSES], best[LMC__FEW_CLASSES][LMC__FEW_CLASSES];
-    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], first_key[LMC__FEW_CLASSES];
+    uint8_t from[LMC__FEW_CLASSES][LMC__FEW_CLASSES], begin[LMC__FEW_CLASSES];
     const unsigned n = m->n_classes;
     unsigned i, j, k, chosen = 0;
     for (i = 0; i < n; i++) {
         memcpy(m->merged, &m->classes[i], sizeof *m->merged);
-        cost[i][i] = m->bits[i];
+        cost[i][i] = m->classes[i].bits;
         for (j = i + 1; j < n; j++) {
             lmc__add_counts(m->merged, &m->classes[j], m->last);
             cost[i][j] = lmc__class_bits(m, m->merged);
@@ -326,12 +284,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
         if (bits + least < best[chosen][n - 1]) chosen = k;
     }
-    memcpy(first_key, m->first_key, n);
     m->n_classes = chosen + 1;
-    for (k = chosen + 1, j = n - 1; k-- > 0;) {
-        m->first_key[k] = first_key[from[k][j]];
-        j = from[k][j] - 1u;
-    }
+    for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
+    for (k = 0; k <= chosen; k++) m->classes[k].first_key = m->classes[begin[k]].first_key;
     return best[chosen][n - 1];
 }
 
@@ -356,26 +311,24 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
         max_classes++;
     most =
         block->may_group && max_classes == LMC__DEFAULT_CLASSES ? LMC__MORE_CLASSES : max_classes;
-    m->logs[0] = 0;
-    for (i = 1; i < 256; i++) m->logs[i] = i * lmc__log2(i);
     for (key = 0, m->n_classes = 0; key < 256; key++) {
         if (m->classes[key].n == 0) continue;
+        m->classes[key].first_key = (uint8_t)key;
+        m->classes[key].bits = lmc__class_bits(m, &m->classes[key]);
         if (m->n_classes != key) m->classes[m->n_classes] = m->classes[key];
-        m->first_key[m->n_classes] = (uint8_t)key;
-        m->bits[m->n_classes] = lmc__class_bits(m, &m->classes[m->n_classes]);
         m->n_classes++;
     }
-    for (i = 0; i + 1 < m->n_classes; i++) m->saved[i] = lmc__saved_by_merging(m, i);
+    for (i = 0; i + 1 < m->n_classes; i++) m->classes[i].saved = lmc__saved_by_merging(m, i);
     while (m->n_classes > LMC__FEW_CLASSES) {
         unsigned best = 0;
         for (i = 1; i + 1 < m->n_classes; i++)
-            if (m->saved[i] > m->saved[best]) best = i;
+            if (m->classes[i].saved > m->classes[best].saved) best = i;
         lmc__merge_classes(m, best);
     }
     delta->bits = m->within * m->n / m->total + lmc__cut_classes(m, max_classes, most);
     delta->grouping.n_classes = m->n_classes;
     delta->grouping.n_natural = 0;
-    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->first_key[i];
+    for (i = 1; i < m->n_classes; i++) delta->grouping.threshold[i - 1] = m->classes[i].first_key;
     delta->order = block->order;
     delta->sparse = m->sparse && changes->n > 0;
 }
@@ -391,9 +344,7 @@ static uint64_t lmc__estimate_direct(lmc__encoder *e, const lmc__planes *rows,
     unsigned p;
     e->k->split(rows, sample->src, total, sample->width, sample->own);
     for (p = 0; p < sample->width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], total);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], total);
         bits += lmc__min64(8 * (uint64_t)total, lmc__entropy(counts, (uint32_t)total) +
                                                     (lmc__count_symbols(counts) - 1) * 6 / 8);
     }
@@ -407,27 +358,16 @@ static int lmc__take_pairs(lmc__encoder *e, lmc__block *sample, const lmc__block
     const size_t n = block->n;
     const size_t run = n < 4 * LMC__SAMPLE_SIZE        ? LMC__DELTA_SAMPLE_RUN / 2
                        : block->level >= LMC_LEVEL_MAX ? LMC__SAMPLE_RUN
-                                                       : LMC__DELTA_SAMPLE_RUN,
-                 size = run * block->width;
+                                                       : LMC__DELTA_SAMPLE_RUN;
     uint8_t *src, *base;
-    size_t i;
     *sample = *block;
     if (n <= LMC__SAMPLE_SIZE) return 1;
     sample->n = run * LMC__SAMPLE_RUNS;
     src = lmc__push_list(&e->stack, sample->n * block->width);
     base = lmc__push_list(&e->stack, sample->n * block->width);
     if (!src || !base) return 0;
-    for (i = 0; i < LMC__SAMPLE_RUNS; i++) {
-        const size_t at = lmc__sample_place((uint32_t)i, n) * block->width;
-        if (i + LMC__SAMPLE_AHEAD < LMC__SAMPLE_RUNS) {
-            const size_t next =
-                lmc__sample_place((uint32_t)(i + LMC__SAMPLE_AHEAD), n) * block->width;
-            LMC__PREFETCH(block->src + next);
-            LMC__PREFETCH(block->base + next);
-        }
-        memcpy(src + i * size, block->src + at, size);
-        memcpy(base + i * size, block->base + at, size);
-    }
+    lmc__gather_runs(src, block->src, n, block->width, run, 0, 4);
+    lmc__gather_runs(base, block->base, n, block->width, run, 0, 4);
     sample->src = src;
     sample->base = base;
     return 1;
@@ -450,9 +390,7 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
     (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
                       &one);
     for (p = 0; p + 1 < width; p++) {
-        uint32_t *const counts = e->scratch->counts[p];
-        memset(counts, 0, sizeof e->scratch->counts[p]);
-        lmc__count_bytes(counts, rows->row[p], sample->n);
+        const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
         delta->grouping.n_natural = p + 1;
     }
@@ -485,15 +423,13 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     lmc__changed list;
     lmc__block sample;
     lmc__planes rows;
-    unsigned p;
     list.place = lmc__push_numbers(&e->stack, room);
     list.now = lmc__push_list(&e->stack, room * block->width);
     list.before = lmc__push_list(&e->stack, room * block->width);
     behind_list = e->stack.top;
-    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block))
+    if (!list.place || !list.now || !list.before || !lmc__take_pairs(e, &sample, block) ||
+        !lmc__push_planes(e, &rows, sample.n, block->width))
         return LMC__DIRECT;
-    for (p = 0; p < block->width; p++)
-        if ((rows.row[p] = lmc__push_list(&e->stack, sample.n)) == NULL) return LMC__DIRECT;
     m.classes = e->scratch->keys;
     m.merged = &e->scratch->merged;
     m.n = n;

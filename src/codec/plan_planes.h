@@ -7,26 +7,23 @@
 #include "codec/plan.h"
 #include "codec/sample.h"
 
-/* How to code each plane of a block without a prediction. Everything is decided from a sample,
- * before a byte is written; only from level max on all of the top plane is counted, where there is
- * most to gain. */
+/* How to code each plane of a block without a prediction, by a sample; from level max on, all of
+ * the top plane is counted, where there is most to gain. */
 
 #ifndef LMC_NO_ENCODER
-/* counts[v] = number of elements whose residual has the top byte v. The other planes are split for
- * nothing, which takes less time than to pick the top bytes one by one. Returns 0 if there is no
- * room, which cannot happen (see workspace.h). */
-static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__block *block)
+/* The counts of the top bytes of all elements. The other planes are split for nothing, which is
+ * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
+ * (workspace.h). */
+static const uint32_t *lmc__count_top(lmc__encoder *e, const lmc__block *block)
 {
     uint8_t *const top = e->stack.top;
     lmc__planes planes;
-    unsigned p;
-    for (p = 0; p < block->width; p++)
-        if ((planes.row[p] = lmc__push_list(&e->stack, block->n)) == NULL) return 0;
+    const uint32_t *counts;
+    if (!lmc__push_planes(e, &planes, block->n, block->width)) return NULL;
     e->k->split(&planes, block->src, block->n, block->width, block->own);
-    memset(counts, 0, 256 * sizeof counts[0]);
-    lmc__count_bytes(counts, planes.row[block->width - 1], block->n);
+    counts = lmc__count_list(e, planes.row[block->width - 1], block->n);
     e->stack.top = top;
-    return 1;
+    return counts;
 }
 
 /* The first part of a sample is enough for so many different bytes: the codes of more depend on
@@ -35,8 +32,7 @@ static int lmc__count_top(lmc__encoder *e, uint32_t counts[256], const lmc__bloc
 
 /* By as much of a sample as it takes: a quarter tells most raw planes, the first part is enough for
  * planes of few symbols, and the other part is taken only if some plane wants it. The parts are
- * halves of the sample; at level fast quarters, and half of it is never looked at. Returns 0 if
- * there is no room, which cannot happen (see workspace.h).
+ * halves of the sample; at level fast quarters. Returns 0 as above.
  *
  *     split quarters 0, 1 -> count quarter 0 -> raw?  done with the plane
  *                         -> count quarter 1 -> up to 32 symbols?  enough
@@ -56,7 +52,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     unsigned p, wants_all = 0; /* a bit for each plane */
     if (!lmc__begin_sample(e, &sample, n, width)) return 0;
     memset(counts, 0, width * sizeof counts[0]);
-    first = lmc__take_sample(e->k, &sample, 0, part, block->src, width, block->own);
+    first = lmc__take_sample(e->k, &sample, 0, part, block->src, n, width, block->own);
     quarter = sample.n < n ? first / part : first;
     for (p = 0; p < width; p++) {
         e->scratch->plans[p].bits = 8 * (uint64_t)n;
@@ -69,7 +65,7 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
     }
     all = first;
     if (wants_all)
-        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, width, block->own);
+        all += lmc__take_sample(e->k, &sample, part, 2 * part, block->src, n, width, block->own);
     for (p = 0; p < width; p++) {
         const int has_all = (int)(wants_all >> p & 1);
         if (choice[p] == LMC__CHOOSE_RAW) continue;
@@ -86,10 +82,11 @@ static int lmc__choose_by_sample(lmc__encoder *e, enum lmc__choice choice[8],
 static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const lmc__block *block)
 {
     const unsigned top = block->width - 1;
-    uint32_t *const counts = e->scratch->counts[top];
+    const uint32_t *counts;
     if (!lmc__choose_by_sample(e, choice, block)) return 0;
     if (lmc__get_effort(block->level)->sample) return 1;
-    if (!lmc__count_top(e, counts, block)) return 0;
+    counts = lmc__count_top(e, block);
+    if (!counts) return 0;
     choice[top] =
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;

@@ -23,14 +23,12 @@
  *     base     /                                    ...                     /  one by one
  *
  * Natural planes are not sorted, and stand in the payload as they are. In a sparse delta each class
- * has a mask, one bit for each element, 1 if it has changed, and its
- * lists hold the changed ones only. The payload: thresholds of the classes, masks, natural planes,
- * then class by class the lists of its planes. */
+ * has a mask, one bit for each element, 1 if it has changed, and its lists hold the changed ones
+ * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
+ * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. masks and n_of have entries for the classes
- * that there are. A class's lists have room for all of its elements, also where zeros are
- * dropped. */
+/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -44,15 +42,11 @@ typedef struct lmc__grouped {
 } lmc__grouped;
 
 /* Keeps what is not zero of the lists of class c, and sets its mask: bit i is 1 if element i is
- * kept. Elements move up in place, in all planes alike; a kept one never moves behind where it is
- * read. (Plain loops: of wide elements only those deltas are sparse in which most elements are
- * zero.)
+ * kept. Elements move up in place, in all planes alike.
  *
  *     residuals     0   7   0   0   3   0   0   1        mask     0 1 0 0 1 0 0 1
  *     plane p           7           3           1        list     7 3 1
- *
- * A residual is zero if its bytes are in all planes: a sparse delta has no natural ones. The mask's
- * last byte ends in zeros, as it must. */
+ */
 static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
 {
     const size_t n = g->n_of[c];
@@ -78,11 +72,12 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* The class of each key, to class_of; n_coded: how many of the listed changes are in each. */
-static void lmc__count_changed(lmc__grouped *g, uint8_t class_of[256])
+/* n_coded: how many of the listed changes are in each class. */
+static void lmc__count_changed(lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__changes *const changes = &g->delta->changes;
+    uint8_t class_of[256];
     size_t j;
     memset(g->n_coded, 0, sizeof g->n_coded);
     lmc__set_class_table(class_of, &g->delta->grouping);
@@ -113,8 +108,8 @@ static void lmc__make_changed(lmc__grouped *g)
     }
 }
 
-/* The ranks of each class ascend, and are below its number of elements. So it is unless the
- * prediction has changed since the changes were listed. */
+/* The ranks of each class ascend, and are below its number of elements, unless the prediction has
+ * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
 {
     size_t j;
@@ -128,8 +123,8 @@ static int lmc__are_ranks(const lmc__grouped *g)
 }
 
 /* Makes the lists, and the masks of a sparse delta. Natural planes are written where they stand in
- * the payload, also when the lists are made again: the same bytes. Sets g->crc. Returns 0 if the
- * prediction has changed: then other elements would be in the classes than were counted. */
+ * the payload. Sets g->crc. Returns 0 if the prediction has changed: then other elements would be
+ * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
@@ -151,9 +146,8 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
     return 1;
 }
 
-/* Room for the lists of each class, whose elements count_classes has counted: together as much as
- * the rows of planes would take, and the pads. Returns 0 if there is none, which cannot happen (see
- * workspace.h). */
+/* Room for the lists of each class, whose elements are counted. Returns 0 if there is none, which
+ * cannot happen (workspace.h). */
 static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 {
     const lmc__grouping *const grouping = &g->delta->grouping;
@@ -173,9 +167,7 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
 }
 
 /* One list of a class. If the tree turns out longer than the list, all lists are made again from
- * the elements. That takes as long as the first time, but it happens only where a sample was
- * unlucky; a copy of each list would cost every block something. Those that are written already are
- * made for nothing, and come out the same. Returns 0 if there is no room. */
+ * the elements; those that are written already come out the same. Returns 0 if there is no room. */
 static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, unsigned p,
                                uint8_t *spare)
 {
@@ -196,10 +188,8 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
  * Also 0 if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
- * how long their lists are.
- *
- * Classes without elements have neither mask nor lists, those without coded elements no lists: the
- * decoder counts as this does, so nothing says so in the payload. */
+ * how long their lists are. Classes without elements have neither mask nor lists, those without
+ * coded elements no lists: the decoder counts as this does. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -218,10 +208,9 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out += n_classes - 1;
     g.ranks = NULL;
     if (delta->sparse && delta->changes.list.place) {
-        uint8_t class_of[256];
         g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
         if (!g.ranks) return 0;
-        lmc__count_changed(&g, class_of);
+        lmc__count_changed(&g);
         e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
                            &delta->changes.list, delta->changes.n);
     } else {

@@ -19,8 +19,8 @@
  *              |                  -> plane w-1 -> rank -> partition -> mask, left list, right list
  *              +-> CRC
  *
- * Planes that stay raw are written by the split where they will stand in the payload, as long as
- * their place is known: that is, the leading ones. With bf16 that is all but the exponent. */
+ * The leading planes that stay raw are written by the split where they will stand in the payload.
+ * With bf16 that is all but the exponent. */
 
 #ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
@@ -33,9 +33,8 @@ typedef struct lmc__split_block {
     int has_root;
 } lmc__split_block;
 
-/* All rows and the top plane's root; returns the CRC. It may be called again at any time, for it
- * reads the elements only: rows that are coded already are made for nothing, and raw planes in the
- * payload are overwritten with the same bytes, if the CRC is the same. */
+/* All rows and the top plane's root; returns the CRC. It may be called again at any time: it reads
+ * the elements only. */
 static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split)
 {
     const lmc__block *const block = split->block;
@@ -46,10 +45,8 @@ static uint32_t lmc__split_planes(const lmc__kernels *k, lmc__split_block *split
 
 /* Lets the split begin the top plane's tree, where that has a root that is partitioned (a flat one
  * has not, and what may be a constant is better looked at first). The plane's own row becomes the
- * left list. The plane itself is then never written: it goes from the registers that split it to
- * the mask and the two lists, which saves a pass of writing and one of reading. Only the top plane,
- * for it is the one that is nearly always a tree. Returns 0 if there is no room, which cannot
- * happen (see workspace.h). */
+ * left list; the plane itself is then never written. Returns 0 if there is no room, which cannot
+ * happen (workspace.h). */
 static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__plan *plan)
 {
     lmc__tree *const tree = &e->scratch->root_tree;
@@ -73,17 +70,13 @@ static int lmc__begin_root(lmc__encoder *e, lmc__split_block *split, const lmc__
     return 1;
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * *crc: of the elements that the payload has.
+/* Returns the size of the payload, if that is smaller than the elements, as it must be (spec 5),
+ * and at most cap; else 0. *crc: of the elements that the payload has.
  *
  *   1  choose by a sample; if all planes are raw there is nothing to gain: stored is shorter
  *   2  rows: places in the payload for the leading raw planes, lists for the others
  *   3  split all elements, with the top plane's root and the CRC
- *   4  code the planes one by one, in the order of the payload
- *
- * The end is one byte before what the elements take: a payload of planes must be smaller
- * (spec 5), and so a block that would not be is found out while it is written, wherever that
- * happens. Then what was written is left to be overwritten. */
+ *   4  code the planes one by one, in the order of the payload */
 static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                               uint32_t *crc)
 {

@@ -82,13 +82,25 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width){
+#define LMC__CALL(w)                                                                               \
+    for (; n_kept < n_changed; n_kept++)                                                           \
+    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
-                                            const lmc__changed *changed, size_t most,
-                                            const uint8_t *src, const uint8_t *base, size_t n,
-                                            unsigned width)
+LMC__INLINE_AVX2 size_t
+    lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
+                        size_t most, const uint8_t *src, const uint8_t *base, size_t n,
+                        unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -133,10 +145,9 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
     return n_changed;
 }
 
-/* 256 bytes a step, of which the CRC folds four vectors side by side, and then 16 numbers at a
- * time, without a branch on the data: if one in a hundred has changed, none could be foreseen. The
- * numbers of a vector are stored whole, up to LMC__PAD bytes behind those that count. The elements
- * follow once in a strip, from its copy. */
+/* 256 bytes a step. Numbers are stored 16 at a time, up to LMC__PAD bytes behind those that count,
+ * without a branch on the data: that could not be foreseen. The elements follow once a strip, from
+ * its copy. */
 LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t *crc,
                                                 const lmc__changed *changed, size_t most,
                                                 const uint8_t *src, const uint8_t *base, size_t n,
@@ -182,13 +193,12 @@ LMC__INLINE_AVX512 size_t lmc__list_loop_avx512(const lmc__kernels *k, uint32_t 
                 _mm512_storeu_si512(to.place + n_changed, _mm512_maskz_compress_epi32(m, numbers));
                 n_changed += (size_t)_mm_popcnt_u32(m);
             }
-        if ((i + 4 * step) % strip == 0)
-            for (; n_kept < n_changed; n_kept++)
-                lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before,
-                                 width);
+        if ((i + 4 * step) % strip == 0) {
+            lmc__keep_changed(&to, n_kept, n_changed, i - i % strip, now, before, width);
+            n_kept = n_changed;
+        }
     }
-    for (; n_kept < n_changed; n_kept++)
-        lmc__add_changed(&to, n_kept, i - i % strip, to.place[n_kept] % strip, now, before, width);
+    lmc__keep_changed(&to, n_kept, n_changed, i - i % strip, now, before, width);
     *crc = i ? lmc__crc_finish(sum, 4) : 0;
     return lmc__list_strips(k, crc, changed, most, src, base, i, n, width, n_changed);
 }
@@ -233,12 +243,24 @@ static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
     lmc__set_class_table(r->class_of, grouping);
 }
 
+#if LMC__NEON || LMC__X86
+/* The class of each changed element, to where its rank will be. */
+static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+{
+    size_t j = 0;
+#define LMC__CALL(w)                                                                               \
+    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
+
 /* Elements [r->n, n), one by one. This is the definition. */
 static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key(lmc__load_element(r->base, i, width), width)];
+        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
         if (r->next < r->n_changed && r->changed[r->next] == i)
             r->ranks[r->next++] = (uint32_t)r->counts[c];
         r->counts[c]++;
@@ -259,7 +281,7 @@ static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *
 #if LMC__NEON
 /* The next step of 64 elements, of which m[c] says which are of class c. An element's rank in
  * its class is that of the step's begin and the ones before it in its class's mask. */
-LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES], unsigned width,
+LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASSES],
                                 unsigned n_classes)
 {
     size_t j = r->next;
@@ -267,16 +289,14 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
     for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
         const size_t i = r->changed[j];
         const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
+        c = r->ranks[j];
         r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
     r->n += 64;
 }
-#endif
 
-#if LMC__NEON
 LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
                                      const lmc__grouping *grouping)
 {
@@ -304,7 +324,7 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
             m[c] = up_to & ~before;
             before = up_to;
         }
-        lmc__rank_step(r, m, width, n_classes);
+        lmc__rank_step(r, m, n_classes);
     }
 }
 
@@ -315,6 +335,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
 {
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
+    lmc__rank_classes(&r, width);
 #define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
@@ -334,99 +355,78 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element; and a step has one loop over these, whose end can be foreseen better than that of one in
  * each group. */
-LMC__INLINE_AVX2 void lmc__rank_loop_avx2(lmc__ranking *r, size_t n, unsigned width,
-                                          const lmc__grouping *grouping)
-{
-    const unsigned n_classes = grouping->n_classes;
-    const uint32_t *const changed = r->changed;
-    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
-    uint64_t tally[LMC__MAX_CLASSES];
-    __m256i threshold[LMC__MAX_CLASSES];
-    lmc__key_ranges ranges;
-    lmc__set_key_ranges(&ranges, grouping);
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
-    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const base = r->base + i * width;
-        up_to[n_classes - 1] = i;
-        memcpy(before, up_to, sizeof before);
-        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, base, width, threshold,
-                             n_classes);
-        tally[n_classes - 1] = 64 * LMC__ONES8;
-        for (; j < r->n_changed && changed[j] < i + LMC__TALLY_STEP; j++) {
-            const size_t group = (changed[j] - i) / 64;
-            const uint64_t low = ((uint64_t)1 << (changed[j] & 63)) - 1;
-            uint64_t m, groups;
-            c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
-            m = lmc__find_keys_avx2(base + 64 * group * width, width, ranges.first[c],
-                                    ranges.more[c]);
-            groups = tally[c] - (c ? tally[c - 1] : 0);
-            r->ranks[j] =
-                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
-                           (size_t)_mm_popcnt_u64(m & low));
-        }
-    }
-    up_to[n_classes - 1] = i;
-    for (c = 0; c < n_classes; c++) r->counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
-    r->next = j;
-    r->n = i;
-}
-
 LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
 {
+    const unsigned n_classes = grouping->n_classes;
+    const uint32_t *const places = changed->place;
+    size_t up_to[LMC__MAX_CLASSES] = {0}, before[LMC__MAX_CLASSES], i, j = 0, c;
+    uint64_t tally[LMC__MAX_CLASSES];
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    lmc__key_ranges ranges;
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-#define LMC__CALL(w) lmc__rank_loop_avx2(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    lmc__rank_classes(&r, width);
+    lmc__set_key_ranges(&ranges, grouping);
+    lmc__set_thresholds_avx2(threshold, grouping);
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        up_to[n_classes - 1] = i;
+        memcpy(before, up_to, sizeof before);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, (uint8_t *)tally, sizeof *tally, keys, threshold, n_classes);
+        tally[n_classes - 1] = 64 * LMC__ONES8;
+        for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
+            const size_t group = (places[j] - i) / 64;
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            uint64_t m, groups;
+            c = ranks[j];
+            m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
+                                   ranges.more[c]);
+            groups = tally[c] - (c ? tally[c - 1] : 0);
+            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
+                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+        }
+    }
+    up_to[n_classes - 1] = i;
+    for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
+    r.next = j;
+    r.n = i;
     lmc__rank_rest(&r, n, width);
 }
 
-/* Steps of eight groups, whose classes are all found at once. So what follows is done once for each
- * changed element, and there is no branch for each group, which could not be foreseen where about
- * one element in 64 has changed. */
-LMC__INLINE_AVX512 void lmc__rank_loop_avx512(lmc__ranking *r, size_t n, unsigned width,
-                                              const lmc__grouping *grouping)
-{
-    const size_t step = 64 * LMC__FOUND_GROUPS;
-    const uint32_t *const changed = r->changed, *const end = changed + r->n_changed;
-    const uint32_t *next = changed;
-    __m512i n_of[LMC__MAX_CLASSES / 8];
-    lmc__finder finder;
-    lmc__found found;
-    size_t i;
-    lmc__set_finder(&finder, grouping, 0);
-    n_of[0] = n_of[1] = _mm512_setzero_si512();
-    for (i = 0; i + step <= n; i += step) {
-        lmc__touch_ahead(r->base, i * width + LMC__FETCH_AHEAD);
-        lmc__find_classes(&found, n_of, &finder, r->base + i * width, LMC__FOUND_GROUPS, width);
-        for (; next < end && *next < i + step; next++) {
-            const uint64_t low = ((uint64_t)1 << (*next & 63)) - 1;
-            const size_t j = (size_t)(next - changed);
-            const unsigned c = r->class_of[lmc__key(lmc__load_element(r->before, j, width), width)];
-            const size_t g = *next / 64 % LMC__FOUND_GROUPS;
-            r->ranks[j] =
-                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
-        }
-    }
-    lmc__store_found(r->counts, n_of);
-    r->next = (size_t)(next - changed);
-    r->n = i;
-}
-
+/* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
+ * a step has an end that can be foreseen better than one in each group. */
 LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
                                                  const uint8_t *base, size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
+    const uint32_t *const places = changed->place;
+    __m512i n_of[LMC__MAX_CLASSES / 8];
+    lmc__finder finder;
+    lmc__found found;
     lmc__ranking r;
+    size_t i, j = 0;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-#define LMC__CALL(w) lmc__rank_loop_avx512(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    lmc__rank_classes(&r, width);
+    lmc__set_finder(&finder, grouping, 0);
+    n_of[0] = n_of[1] = _mm512_setzero_si512();
+    for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__find_classes(&found, n_of, &finder, base + i * width, width);
+        for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
+            const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
+            const unsigned c = ranks[j];
+            const size_t g = (places[j] - i) / 64;
+            ranks[j] =
+                (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
+        }
+    }
+    lmc__store_found(counts, n_of);
+    r.next = j;
+    r.n = i;
     lmc__rank_rest(&r, n, width);
 }
 #endif

@@ -28,17 +28,12 @@
  *     up to class 1        0    1    1    0    0    1           keys <= 120: 3, so class 1 has 2
  *     up to class 2        1    1    1    1    1    1           all 6, so class 2 has 3
  *
- * t[c] - 1 is not below 0, for the first threshold is at least 1 and they ascend (spec 5.2). Of
- * n_classes, which is at least 1 and at most LMC__MAX_CLASSES, the loops make n_classes - 1
- * comparisons a step, so that few classes are fast.
- *
  * A *tally* is what count_classes leaves for patch, if it is not NULL: for each group of 64
  * elements how many of them are in class c or before, a row of bytes for each class but the last.
  * Rows are lmc__tally_row(n) bytes apart. Only the tiers whose patch looks at it fill it, and only
  * for whole steps of LMC__TALLY_STEP elements.
  *
- * base is read exactly: vectors take whole steps, and lmc__count_elements what is left. keys_* and
- * set_highest_* are for group and ungroup too.
+ * base is read exactly.
  */
 
 /* A block of a delta: what group and ungroup are called with. */
@@ -73,6 +68,12 @@ LMC__INLINE unsigned lmc__key(uint64_t base, unsigned width)
     return (unsigned)(width == 1 ? (base << 1 | base >> 7) & 255 : base >> (8 * width - 9) & 255);
 }
 
+/* That of element i: it is within the last two bytes. */
+LMC__INLINE unsigned lmc__key_at(const uint8_t *base, size_t i, unsigned width)
+{
+    return width == 1 ? lmc__key(base[i], 1) : lmc__key(lmc__load16(base + (i + 1) * width - 2), 2);
+}
+
 /* classes[key]: the number of thresholds that the key has reached. c only grows, for thresholds
  * ascend: one pass over both. */
 static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grouping)
@@ -84,23 +85,15 @@ static void lmc__set_class_table(uint8_t classes[256], const lmc__grouping *grou
     }
 }
 
-LMC__INLINE void lmc__count_classes_body(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                         size_t n, unsigned width, const lmc__grouping *grouping)
+/* One by one. This is the definition of the counts, and what the vector loops end with. */
+static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
+                                unsigned width, const lmc__grouping *grouping)
 {
     uint8_t classes[256];
     size_t i;
     lmc__set_class_table(classes, grouping);
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
-    for (i = 0; i < n; i++) counts[classes[lmc__key(lmc__load_element(base, i, width), width)]]++;
-}
-
-/* One by one. This is the definition of the counts, and what the vector loops end with. */
-static void lmc__count_elements(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
-                                unsigned width, const lmc__grouping *grouping)
-{
-#define LMC__CALL(w) lmc__count_classes_body(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    for (i = 0; i < n; i++) counts[classes[lmc__key_at(base, i, width)]]++;
 }
 
 static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -149,9 +142,8 @@ LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
     highest[c] = vdupq_n_u8(255);
 }
 
-/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. Then a byte may be
- * 255 and all go to up_to: vaddlv adds the 16 bytes without overflow, to at most 4080. NEON has no
- * movemask, so counting masks as on x86 would cost more than the one subtraction for each class. */
+/* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
+ * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
                                               size_t n, unsigned width,
                                               const lmc__grouping *grouping)
@@ -222,11 +214,64 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
     highest[c] = _mm256_set1_epi8((char)255);
 }
 
-/* A step: the keys of sixteen vectors first, then class by class those up to it. What a class's
- * threshold is more than a key, 0 at least and 1 at most, is 1 for yes; two such bytes are added.
- * An instruction sums up eight of these, to four numbers of at most 16 for a group of 64 elements;
- * of eight groups these are bytes side by side, and then the four are added. To count by the ones
- * of masks would take half as long again.
+LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
+{
+    __m256i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
+    return lmc__keys_avx2(b, width);
+}
+
+/* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
+LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
+                                          unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+
+/* The keys of each class: from first[c] on, so many more. */
+typedef struct lmc__key_ranges {
+    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
+} lmc__key_ranges;
+
+LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c < grouping->n_classes; c++) {
+        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
+        ranges->more[c] =
+            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
+                      ranges->first[c]);
+    }
+}
+
+/* Which of 64 keys are in a range; which of the 64 elements at base have such keys. */
+LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
+{
+    const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
+    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
+    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
+}
+LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
+                                              uint8_t more)
+{
+    __m256i low, high;
+#define LMC__CALL(w)                                                                               \
+    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return lmc__in_range_avx2(low, high, first, more);
+}
+
+/* A step, class by class: the keys up to it. What a threshold is more than a key, 0 at least and 1
+ * at most, is 1 for yes. An instruction sums up eight such bytes; the sums of eight groups become
+ * bytes side by side.
  *
  *     group 0      7  9  4 12        each in 64 bits
  *     group 1      3  8  8  8        shifted by a byte, and so on
@@ -234,24 +279,20 @@ LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
  *
  * tally: where the step's bytes of class 0 go, or NULL. */
 LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8_t *tally,
-                                           size_t row, const uint8_t *base, unsigned width,
+                                           size_t row, const __m256i keys[LMC__TALLY_STEP / 32],
                                            const __m256i *threshold, unsigned n_classes)
 {
     const __m256i zero = _mm256_setzero_si256(), one = _mm256_set1_epi8(1);
-    __m256i b[8], keys[2 * LMC__TALLY_GROUPS];
-    unsigned v, p, c;
-    for (v = 0; v < 2 * LMC__TALLY_GROUPS; v++) {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * (v * width + p));
-        keys[v] = lmc__keys_avx2(b, width);
-    }
+    unsigned v, c;
     for (c = 0; c + 1 < n_classes; c++) {
+        const __m256i t = threshold[c];
         __m256i all = zero;
         __m128i groups;
         LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
         {
-            const __m256i sum = _mm256_add_epi8(
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v]), one),
-                _mm256_min_epu8(_mm256_subs_epu8(threshold[c], keys[2 * v + 1]), one));
+            const __m256i sum =
+                _mm256_add_epi8(_mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v]), one),
+                                _mm256_min_epu8(_mm256_subs_epu8(t, keys[2 * v + 1]), one));
             all = _mm256_or_si256(all, _mm256_slli_epi64(_mm256_sad_epu8(sum, zero), 8 * (int)v));
         }
         groups = _mm_add_epi8(_mm256_castsi256_si128(all), _mm256_extracti128_si256(all, 1));
@@ -262,37 +303,43 @@ LMC__INLINE_AVX2 void lmc__count_step_avx2(size_t up_to[LMC__MAX_CLASSES], uint8
     }
 }
 
-/* What is left over, less than a step, is counted one by one. A step of wide elements is longer
- * than the hardware looks ahead, so the next one is fetched. */
-LMC__INLINE_AVX2 void lmc__count_classes_body_avx2(size_t counts[LMC__MAX_CLASSES],
-                                                   const uint8_t *base, size_t n, unsigned width,
-                                                   const lmc__grouping *grouping, uint8_t *tally)
+LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSES],
+                                               const lmc__grouping *grouping)
+{
+    unsigned c;
+    for (c = 0; c + 1 < grouping->n_classes; c++)
+        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+}
+
+/* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
+ * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
+LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+{
+    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    size_t i;
+    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
+        LMC__PREFETCH((const uint8_t *)(ahead + i));
+}
+
+/* What is left over, less than a step, is counted one by one. */
+LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
+                                              size_t n, unsigned width,
+                                              const lmc__grouping *grouping, uint8_t *tally)
 {
     const size_t row = lmc__tally_row(n);
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i;
-    __m256i threshold[LMC__MAX_CLASSES];
-    unsigned c, j;
-    for (c = 0; c + 1 < n_classes; c++)
-        threshold[c] = _mm256_set1_epi8((char)grouping->threshold[c]);
+    __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
+    unsigned c;
+    lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        const uint8_t *const bytes = base + i * width;
-        for (j = 0; j < LMC__TALLY_STEP * width; j += LMC__LINE) /* wherever base ends: no access */
-            LMC__PREFETCH((const uint8_t *)((uintptr_t)bytes + LMC__FETCH_AHEAD + j));
-        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, bytes, width, threshold,
-                             n_classes);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx2(keys, base + i * width, width);
+        lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
     up_to[n_classes - 1] = i;
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
-}
-
-LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
-                                              size_t n, unsigned width,
-                                              const lmc__grouping *grouping, uint8_t *tally){
-#define LMC__CALL(w) lmc__count_classes_body_avx2(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 
 /* The keys of 64 elements, of `width` vectors: as on NEON. */
@@ -309,6 +356,35 @@ LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
     if (width >= 4)
         LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
     return lmc__even_avx512(v[0], v[1]);
+}
+
+/* As on AVX2. */
+LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
+{
+    __m512i b[8];
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
+    return lmc__keys_avx512(b, width);
+}
+LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
+                                              unsigned width)
+{
+    unsigned v;
+#define LMC__CALL(w)                                                                               \
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
+        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
+                                                  uint8_t first, uint8_t more)
+{
+    __m512i keys;
+#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
+                                  lmc__splat_avx512(more));
 }
 
 /* As on NEON. */
@@ -331,8 +407,7 @@ LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES
  *     bit 1       1  0  0     0    0 ...    -->    of        1...
  *     ...                                          elements
  *
- * The result has a mask in each of its eight words, so a class costs nothing. As look-ups, the
- * eight take as long as four comparisons would; group and ungroup, whose steps do more, are no
+ * The result has a mask in each of its eight words. group and ungroup, whose steps do more, are no
  * faster by it. */
 typedef struct lmc__finder {
     __m512i table[LMC__MAX_CLASSES / 8][4]; /* for each key, a byte */
@@ -374,29 +449,24 @@ LMC__INLINE_AVX512 __m512i lmc__class_masks_avx512(__m512i keys, const __m512i t
 }
 
 #ifndef LMC_NO_ENCODER
-/* The classes of up to eight groups of 64 elements: mask[g][c] are those of group g that are in
- * class c, and before[g][c] is how many of the class there are before the group. They are found in
- * a loop of their own, ahead of where they are used: one behind the other the look-ups, the masks
- * and what is made with them would take a hundred cycles, too many for steps to overlap. */
-#define LMC__FOUND_GROUPS 8u
+/* The classes of a step's groups of 64 elements: mask[g][c] are those of group g that are in class
+ * c, and before[g][c] is how many of the class there are before the group. They are found in a loop
+ * ahead of their use, so that steps overlap. */
 typedef struct lmc__found {
-    uint64_t mask[LMC__FOUND_GROUPS][LMC__MAX_CLASSES], before[LMC__FOUND_GROUPS][LMC__MAX_CLASSES];
+    uint64_t mask[LMC__TALLY_GROUPS][LMC__MAX_CLASSES], before[LMC__TALLY_GROUPS][LMC__MAX_CLASSES];
 } lmc__found;
 
 /* n_of: elements of each class so far; those of the groups are added. */
-LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __m512i table[4],
-                                      unsigned set, const uint8_t *base, size_t n_groups,
-                                      unsigned width)
+LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const lmc__finder *finder,
+                                      unsigned set, const uint8_t *base, unsigned width)
 {
+    const __m512i *const table = finder->table[set];
     const __m512i own[4] = {table[0], table[1], table[2], table[3]};
     __m512i sum = n_of[set];
-    size_t g;
-    unsigned p;
-    for (g = 0; g < n_groups; g++) {
-        __m512i b[8], m;
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx512(base + 64 * (g * width + p));
-        m = lmc__class_masks_avx512(lmc__keys_avx512(b, width), own);
+    unsigned g;
+    for (g = 0; g < LMC__TALLY_GROUPS; g++) {
+        const __m512i keys = lmc__load_keys_avx512(base + 64 * g * width, width),
+                      m = lmc__class_masks_avx512(keys, own);
         _mm512_storeu_si512(&found->mask[g][8 * set], m);
         _mm512_storeu_si512(&found->before[g][8 * set], sum);
         sum = _mm512_add_epi64(sum, _mm512_popcnt_epi64(m));
@@ -405,10 +475,13 @@ LMC__INLINE_AVX512 void lmc__find_set(lmc__found *found, __m512i *n_of, const __
 }
 LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__MAX_CLASSES / 8],
                                           const lmc__finder *finder, const uint8_t *base,
-                                          size_t n_groups, unsigned width)
+                                          unsigned width)
 {
-    lmc__find_set(found, n_of, finder->table[0], 0, base, n_groups, width);
-    if (finder->n_sets > 1) lmc__find_set(found, n_of, finder->table[1], 1, base, n_groups, width);
+    unsigned set;
+#define LMC__CALL(w)                                                                               \
+    for (set = 0; set < finder->n_sets; set++) lmc__find_set(found, n_of, finder, set, base, w)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
 }
 
 /* n_of, at the end of a loop. */
@@ -425,44 +498,32 @@ LMC__INLINE_AVX512 void lmc__store_found(size_t counts[LMC__MAX_CLASSES],
 
 /* The ones of a word are those of a group: eight groups' numbers, as bytes of a word, are the
  * tally's. */
-LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                       const uint8_t *base, size_t n,
-                                                       unsigned width,
-                                                       const lmc__grouping *grouping,
-                                                       uint8_t *tally)
+LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                  const uint8_t *base, size_t n, unsigned width,
+                                                  const lmc__grouping *grouping, uint8_t *tally)
 {
     const unsigned n_classes = grouping->n_classes;
     const size_t row = lmc__tally_row(n);
     size_t i;
-    __m512i b[8], up_to[LMC__MAX_CLASSES / 8];
+    __m512i keys[LMC__TALLY_GROUPS], up_to[LMC__MAX_CLASSES / 8];
     uint64_t in_classes[LMC__MAX_CLASSES];
     lmc__finder finder;
-    unsigned v, p, c, set;
+    unsigned v, c, set;
     lmc__set_finder(&finder, grouping, 1);
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        __m512i groups[LMC__MAX_CLASSES / 8], keys[LMC__TALLY_GROUPS];
-        LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)
-        {
-            const size_t at = i + 64 * v;
-            lmc__touch_ahead(base, at * width + LMC__FETCH_AHEAD);
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                lmc__fetch_ahead_avx512(base, at, n, width, p);
-                b[p] = lmc__load_avx512(base + at * width + 64 * p);
-            }
-            keys[v] = lmc__keys_avx512(b, width);
-        }
-        groups[0] = groups[1] = _mm512_setzero_si512();
-        for (set = 0; set < finder.n_sets; set++)
-            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups[set] = _mm512_or_si512(
-                groups[set], _mm512_slli_epi64(_mm512_popcnt_epi64(lmc__class_masks_avx512(
-                                                   keys[v], finder.table[set])),
-                                               8 * v));
+        lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
+        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
-            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups[set]);
+            __m512i groups = _mm512_setzero_si512();
+            LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) groups = _mm512_or_si512(
+                groups, _mm512_slli_epi64(_mm512_popcnt_epi64(
+                                              lmc__class_masks_avx512(keys[v], finder.table[set])),
+                                          8 * v));
+            lmc__store_avx512((uint8_t *)(in_classes + 8 * set), groups);
             up_to[set] =
-                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups[set], _mm512_setzero_si512()));
+                _mm512_add_epi64(up_to[set], _mm512_sad_epu8(groups, _mm512_setzero_si512()));
         }
         if (tally)
             for (c = 0; c + 1 < n_classes; c++)
@@ -473,14 +534,5 @@ LMC__INLINE_AVX512 void lmc__count_classes_body_avx512(size_t counts[LMC__MAX_CL
     lmc__count_elements(counts, base + i * width, n - i, width, grouping);
     for (c = 0; c < n_classes; c++)
         counts[c] += (size_t)(in_classes[c] - (c ? in_classes[c - 1] : 0));
-}
-
-LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES],
-                                                  const uint8_t *base, size_t n, unsigned width,
-                                                  const lmc__grouping *grouping, uint8_t *tally)
-{
-#define LMC__CALL(w) lmc__count_classes_body_avx512(counts, base, n, w, grouping, tally)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
 }
 #endif

@@ -26,9 +26,8 @@ static int lmc__is_constant_scalar(const uint8_t *src, size_t n)
  *     bytes of w     0  1  2  3  4  5  6  7
  *     table          0  1  2  3  4  5  6  7     its counter [byte]
  *
- * Counters have 16 bits: the tables take 4 KiB of the first cache, not 8. An exact count would
- * still take longer than all that an AVX-512 encoder does with a plane, so plans count samples
- * (codec/sample.h). Of a delta's upper planes most are constant, which is soon seen. */
+ * Counters have 16 bits: the tables take 4 KiB of the first cache. Of a delta's upper planes most
+ * are constant. */
 static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 {
     const size_t most = (size_t)8 << 15; /* bytes that counts of 16 bits suffice for: each table
@@ -66,12 +65,7 @@ static void lmc__count_bytes(uint32_t counts[256], const uint8_t *src, size_t n)
 #endif /* LMC_NO_ENCODER */
 
 /* count_ones: the number of one bits in mask[0, size). Here: sums of 1, 2, 4 bits side by side in a
- * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1).
- *
- *     v - (v >> 1 & 01..)     pairs of bits ab as the number a + b: 2 a + b - a
- *     then nibbles            at most 4, which fits in 4 bits
- *     then bytes              at most 8: here it suffices to mask once, behind the addition
- *     * 0x0101..01            the top byte is the sum of all eight, at most 64 */
+ * word, then all bytes in the top one, by a multiplication (Warren, Hacker's Delight, 5-1). */
 static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 {
     size_t i, ones = 0;

@@ -10,18 +10,11 @@
 #include <sys/auxv.h>
 #endif
 
-/*
- * Which tier's kernels are used: the best that the build has and the machine can run, unless the
- * user limits it. The only state of this library.
- *
- * One pointer to a constant table, chosen at first use. Threads that choose at the same time find
- * the same answer, and what the pointer points to is constant and was there before: nothing has to
- * be ordered, so relaxed atomics do. A coder takes the pointer once and works with that table until
- * it is done, also if the user limits the tier meanwhile.
- */
-
-/* One pointer to a constant table, chosen at first use. Choosing twice gives the same answer, so
- * relaxed atomics do. */
+/* Which tier's kernels are used: the best that the build has and the machine can run, unless the
+ * user limits it. The only state of this library is a pointer to a constant table, chosen at
+ * first use. Threads that choose at the same time find the same answer, and the table was there
+ * before, so relaxed atomics do. A coder takes the pointer once and works with that table until
+ * it is done. */
 
 static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
 
@@ -51,8 +44,7 @@ static const lmc__kernels *lmc__active_kernels; /* NULL: not chosen yet */
  *     leaf 7 ecx     1 VBMI, 6 VBMI2, 8 GFNI, 10 VPCLMULQDQ, 14 VPOPCNTDQ 0x4542
  *     XCR0           1 XMM, 2 YMM, 5 opmask, 6 and 7 ZMM                0x06, 0xE6
  *
- * xgetbv may be executed only if OSXSAVE is set, so that is asked first. cpuid itself is slow (in a
- * virtual machine it traps), so this is done once, not in each call. */
+ * xgetbv may be executed only if OSXSAVE is set. cpuid is slow in virtual machines. */
 static int lmc__cpu_has(enum lmc_tier tier)
 {
     unsigned a, b, c, d, b7, c7, xcr0, high;

@@ -22,21 +22,11 @@
  * 2^depth entries and is not read beyond them. Both go through the planes once for each vector of
  * elements; a plane is shifted out of, or into, the bytes of that vector.
  *
- * One flat node of depth D takes the place of 2^D - 1 inner nodes: no partition, no merge, no bytes
- * that are moved D times. src[i] is a rank, and a node's leaves are consecutive ones, so that rank
- * - first is the number; any number of D bits is a leaf, so a decoder has nothing to check but the
- * unused bits.
- *
- * Exactly means more here than elsewhere: planes stand one behind the other without a gap, at any
- * byte, and a step goes through all of them. A store of a few bytes too many at the end of plane d
- * would spoil the start of plane d + 1, which the first step has written. So the last step's masks
- * go through a word from which ceil((n - i) / 8) bytes are copied. src and dst are lists, so their
- * last vectors need no care; what src's slack holds is masked out, and what dst's gets is of no
- * meaning. bits and the list must not overlap.
+ * Planes stand one behind another without a gap, and a step goes through all of them: a store of a
+ * byte too many would spoil the next plane. So the last step's masks go through a word. bits and
+ * the list must not overlap.
  */
 
-/* v = 2 v + bit for eight bytes at once: they stay below 64, so no bit leaves its byte. Each is a
- * number of `depth` bits, also behind n, so symbols is not read beyond its entries. */
 static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
                                   const uint8_t *symbols, unsigned depth)
 {
@@ -91,11 +81,7 @@ static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, con
  *
  *     v            00 r r pppp                row r, place p
  *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on
- *
- * The loop over planes has a constant end of 6, so that it is unrolled, and leaves at `depth`, a
- * constant. A step of 64 elements loads the bits of both its halves at once. Behind the last whole
- * one, load_mask reads exactly: the last plane ends where input may end. */
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
 LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
 {
     __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
@@ -162,10 +148,9 @@ LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, siz
 #endif
 
 #if LMC__X86
-/* Each plane's 64 bits are the mask of an addition of its weight: bits that are added are distinct,
- * so this is an or. One vpermb looks up all 64 symbols, which is why a flat node has a depth of 6
- * at most (LMC__MAX_FLAT). Entries behind 2^depth are not read, by a masked load: it does not fault
- * for bytes whose bit is 0. About 7 cycles for 64 elements of depth 4, 3.5 of depth 2 (Zen 4). */
+/* Each plane's 64 bits are the mask of an addition of its weight. One vpermb looks up all 64
+ * symbols, which is why a flat node has a depth of 6 at most (LMC__MAX_FLAT). Entries behind
+ * 2^depth are not read, by a masked load. */
 LMC__INLINE_AVX512 void lmc__unflatten_body_avx512(uint8_t *dst, const uint8_t *bits, size_t n,
                                                    const uint8_t *symbols, unsigned depth)
 {

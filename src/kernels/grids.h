@@ -22,19 +22,15 @@
  *     q      -2 -1  0  1  2     q             0   0   1   1   2   2
  *                               sign          +   -   +   -   +   -
  *
- * Why log works on bits: those of a positive float are about 2^23 times its logarithm, so equal
- * steps of bits are nearly equal ratios, and exactly so from octave to octave.
+ * Equal steps of a float's bits are nearly equal ratios.
  *
- * All tiers, compilers and options must give the same bits. So whatever could be rounded is done in
- * integers, or by an operation that IEEE 754 defines exactly. The target attributes leave out FMA,
- * which would let a compiler contract a product and a sum; there is no sum of products here anyway.
+ * All tiers, compilers and options must give the same bits. So what could be rounded is done in
+ * integers, or by an operation that IEEE 754 defines exactly. FMA is left out.
  *
- * Arguments: q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant
- * bits (its lower half is zero), LMC__MIN_SCALE at least: what comes from a block has been checked
- * (codec/get_quantised.h). Arrays are read and written exactly; dst and src may be anywhere,
- * symbols are aligned as uint16_t. Nothing may overlap. Restoring is for decoders and, to measure
- * what is lost, for encoders (codec/get_quantised.h, codec/put_quantised.h); quantising for
- * encoders.
+ * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
+ * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
+ * overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -226,9 +222,7 @@ static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src
 }
 
 /* Sum of the magnitudes' bits >> 14 of those elements, at most 32768, that are normal numbers;
- * *count: how many. The sum of logarithms, in effect, from which a group's scale is found
- * (quantise/fit_scales.h, which asks for 16384 at most). It fits in 32 bits: 17 for each element,
- * times 2^15. */
+ * *count: how many. It fits in 32 bits: 17 for each element, times 2^15. */
 static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_t *count)
 {
     uint32_t sum = 0;

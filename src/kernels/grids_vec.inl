@@ -6,22 +6,18 @@
  *     LMC__INLINE_ISA   what its inline functions begin with
  *     LMC__STATIC_ISA   what its other functions begin with
  *
- * which it undefines at its end. Each function has the name of the scalar one, and each line of a
- * step computes what the scalar text does for one element. A comparison gives -1 or 0 for each
- * element; LMC__PICK chooses by that.
+ * which it undefines at its end. Each line of a step computes what the scalar text does for one
+ * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
  *
- * A cast between vector types of one size keeps the bits, as memcpy does for scalars;
- * __builtin_convertvector converts the numbers. Symbols have half the bytes of elements, so there
- * is a type for as many symbols as a vector has elements. Operators of these types wrap, also the
- * signed ones: gcc and clang define vector arithmetic so.
+ * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * numbers. Operators wrap, also the signed ones.
  *
  *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
  *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
  *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
- * leaves the rest to the scalar one: nothing beyond the arrays is touched. All of a step's
- * operations are independent from those of the next but the count of exceptions. */
+ * leaves the rest to the scalar one. */
 typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
 typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));

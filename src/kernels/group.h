@@ -22,33 +22,27 @@
  * lowest planes, p < n_natural, are not grouped: theirs go to place i of classes->row[0][p], which
  * has n bytes exactly. classes->n[c] becomes the elements of class c. Returns the CRC-32C of src.
  *
- * The vector tiers find an element's class without a table look-up: the classes are intervals of
- * keys, one behind the other, so a class is the elements whose key is not above its highest one and
- * above that of the class before. For each class in turn, its elements of a step are packed, by the
- * same shuffle in all planes, and stored at the end of its lists. One plane of a step of eight
- * elements, of two classes:
+ * For each class in turn, the vector tiers pack its elements of a step, by the same shuffle in all
+ * planes, and store them at the end of its lists. One plane of a step of eight elements, of two
+ * classes:
  *
  *     class of the element       0  1  1  0  1  0  0  1
  *     byte p of its residual     a  b  c  d  e  f  g  h
  *     stored at the end of class 0's list       a d f g . . . .    next[0] += 4
  *     stored at the end of class 1's list       b c e h . . . .    next[1] += 4
  *
- * Stores are of whole vectors, so what stands behind the elements that count (the dots) is of no
- * meaning. The next store to this list begins there and writes over it; the last one's lies in the
- * list's slack: a store begins at most at the list's end and is of 64 bytes at most, LMC__PAD. A
- * class that has no element in a step, or none at all, is stored to as well: there is no branch on
- * the data. So every class has lists with slack, even if they are empty. No two lists may share
- * slack, for all are written at the same time.
+ * Stores are of whole vectors: what stands behind the elements that count (the dots) is written
+ * over by the next one, or lies in the list's slack. A class without an element in a step is stored
+ * to as well: no branch depends on the data. So every class has lists with slack, even if they are
+ * empty, and no two lists share slack.
  *
  * src and base are read exactly, and once, for they may change meanwhile: lists and CRC are of the
- * same bytes. They may be anywhere; they, the lists and natural planes must not overlap. The sizes
- * of the lists come from count_classes with the same grouping. The encoder calls this for each
- * block of a delta, and again where coding has used up the lists (lmc__make_classes). */
+ * same bytes. Nothing may overlap. The sizes of the lists come from count_classes with the same
+ * grouping.
+ */
 
 #ifndef LMC_NO_ENCODER
-/* m elements from done->n on, which are at src; done is moved on. The width is constant, so that
- * the loop over p and the residual's masks are. order is a constant for each of the two calls of
- * lmc__residual, which compute only what they return then. */
+/* m elements from done->n on, which are at src; done is moved on. */
 LMC__INLINE void lmc__group_body(const lmc__classes *classes, const uint8_t *src,
                                  const lmc__delta_block *block, unsigned width,
                                  lmc__delta_progress *done, size_t m)
@@ -120,9 +114,6 @@ static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, 
  *     ones = counts * 0x0101..01     c0   c0+c1   c0+c1+c2 ... at most 64: no byte overflows
  *     eight bytes j are stored at    next + ones[j - 1], and ones[7] is how far the list has come
  *
- * Eight addresses are known at once, so no store waits for the one before. Each is of 8 bytes.
- *
- * Why by 8: a shuffle for 16 elements would need a table of 65,536 entries, one for 8 takes 256.
  * planes[p][j] has its 8 bytes in the lower half, where vqtbl1_u8 with places below 8 finds them;
  * those of odd j are brought there by vext, once for all classes. */
 LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes *classes,
@@ -167,9 +158,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
             /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
-            if (width >= 2) lmc__split_step_neon(v, width, 1);
-            if (width >= 4) lmc__split_step_neon(v, width, 2);
-            if (width >= 8) lmc__split_step_neon(v, width, 4);
+            lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_neon(rows.row[0][p] + i + 16 * j, v[p]);
@@ -213,12 +202,9 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_loop_neon(k, classes, src, &block, 1, &done); break;
-    case 2: lmc__group_loop_neon(k, classes, src, &block, 2, &done); break;
-    case 4: lmc__group_loop_neon(k, classes, src, &block, 4, &done); break;
-    default: lmc__group_loop_neon(k, classes, src, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif
@@ -239,9 +225,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
  *   moved up by 3    0  0  0  8 11  8  8  8    8  8 ...
  *   union            1  4  6  8 11  8  8  8    8  8 ...
  *
- * Moving up by k is a shuffle itself, 128 k times (which gives 0), then 0, 1, 2 ...: the 16 bytes
- * of lmc__behind from 8 - k on, a load that may be unaligned. k is at most 8, so the load begins in
- * lmc__behind and ends in its 24 bytes. */
+ * Moving up by k is a shuffle itself: the 16 bytes of lmc__behind from 8 - k on; k is at most 8. */
 LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
 {
     const unsigned low = m & 255, high = m >> 8 & 255;
@@ -262,10 +246,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * A store of 16 bytes for each half, class and grouped plane, whatever the number of elements. Its
  * order matters: the first half's store writes up to 16 bytes too much, and the second half's,
- * which begins where the first one's elements end, puts that right.
- *
- * The rows are copied to a local struct: stores of bytes may alias anything, so the compiler would
- * otherwise load each row's address again after each store. */
+ * which begins where the first one's elements end, puts that right. */
 LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
@@ -303,9 +284,7 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__residual_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys = lmc__keys_avx2(b, width);
-            if (width >= 2) lmc__split_step_avx2(v, width, 1);
-            if (width >= 4) lmc__split_step_avx2(v, width, 2);
-            if (width >= 8) lmc__split_step_avx2(v, width, 4);
+            lmc__split_vectors_avx2(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
                 if (p < first) lmc__store_avx2(rows.row[0][p] + i, v[p]);
@@ -359,12 +338,9 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx2(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx2(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx2(classes, src, &block, &done); break;
-    default: lmc__group_8_avx2(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 
@@ -375,10 +351,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     up        0 1 2 3 4 5 6 7 ...
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
- *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector
- *
- * The merge-masked form of compressing, with up for both, has no false dependency (partition.h).
- * All places are below 64, and a store of 32 bytes suffices for as many elements. */
+ *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
 LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
@@ -416,9 +389,7 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__residual_avx512(v[p], b[p], width, LMC__ORDER_INTEGER);
         keys = lmc__keys_avx512(b, width);
-        if (width >= 2) lmc__split_step_avx512(v, width, 1);
-        if (width >= 4) lmc__split_step_avx512(v, width, 2);
-        if (width >= 8) lmc__split_step_avx512(v, width, 4);
+        lmc__split_vectors_avx512(v, width);
         LMC__UNROLL for (p = 0; p < width; p++) if (p < first)
             lmc__store_avx512(rows.row[0][p] + i, v[p]);
         /* here minus what is above class c is class c. The last class's highest key is 255: nothing
@@ -466,12 +437,9 @@ LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classe
 {
     const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done;
-    switch (width) {
-    case 1: lmc__group_1_avx512(classes, src, &block, &done); break;
-    case 2: lmc__group_2_avx512(classes, src, &block, &done); break;
-    case 4: lmc__group_4_avx512(classes, src, &block, &done); break;
-    default: lmc__group_8_avx512(classes, src, &block, &done);
-    }
+#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__group_rest(k, classes, src, &block, &done);
 }
 #endif

@@ -30,15 +30,13 @@
  * are lists, made before: n_left + n_right = n bytes, by the mask's own count. dst
  * overlaps none of them.
  *
- * Where streaming.sum is not NULL, the sum64 of dst goes there: the fingerprint of all of a tensor
- * is made of these and of CRCs (spec 7.1). The decoder calls this once for each block, when all
- * that could be wrong with its payload has been found (lmc__get_planes, lmc__get_delta): it cannot
- * fail.
+ * Where streaming.sum is not NULL, the sum64 of dst goes there (spec 7.1). The decoder calls this
+ * once for each block, when all that could be wrong with its payload has been found.
  *
- * Why streams: a store to a line that is not in the cache reads it first, and writes it back later.
- * Where dst is far larger than the caches, that is half of the traffic, for nothing. Streaming
- * stores write whole lines and read none; but what they wrote is not in the caches, so all that is
- * to be done with it, the CRC above all, must be done before. */
+ * Where dst is far larger than the caches, streaming stores save half of the traffic: they read no
+ * lines. But what they wrote is not in the caches, so all that is to be done with it must be done
+ * before.
+ */
 
 /* What is left of a side when `used` bytes of its list are. */
 LMC__INLINE lmc__side lmc__rest_of_side(lmc__side side, size_t used)
@@ -138,10 +136,7 @@ typedef char lmc__lanes_fill_a_strip[4 * LMC__CRC_LANE4 == LMC__STRIP_SIZE ? 1 :
 
 /* Bytes behind a strip in its buffer. The first 32 are the slack. The rest is there for the low 12
  * bits of addresses: a load may wait for a store before it that has the same ones, until that has
- * reached the cache. What is copied lies as far into its buffer as what was just stored lies into
- * the other, so without a gap each load would meet the store before it; and with one of 64 the one
- * that was made two vectors earlier, still on its way. With a fourth of 4 KiB that store was made
- * 32 vectors earlier, or 96 when the buffers have changed places. */
+ * reached the cache. */
 #define LMC__STRIP_GAP 1024u
 typedef struct lmc__strip_buffers {
     uint8_t strip[2][LMC__STRIP_SIZE + LMC__STRIP_GAP];
@@ -280,9 +275,7 @@ LMC__AVX2 static uint32_t lmc__join_root_avx2(const lmc__kernels *k, uint8_t *ds
  *     mask, left, right --merge--> top plane ------------+
  *     rows 0 .. width - 2, loaded -----------------------+--join--> order ---+--> CRC
  *                                                                            +--> store or stream
- *
- * Nothing goes through memory between these. An element's CRC is of the bytes as they are stored,
- * vector by vector, hence behind the order. */
+ */
 LMC__INLINE_AVX512 lmc__progress lmc__join_root_loop_avx512(
     uint8_t *dst, const lmc__join_source *source, size_t n, unsigned width, enum lmc__order order,
     lmc__streaming streaming, int streams, int has_root)

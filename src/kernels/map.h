@@ -4,13 +4,9 @@
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
 
-/*
- * map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
+/* map: dst[i] = table[src[i]], table of 256 bytes; dst == src is legal, any other overlap is not.
  * Both are exact. Encoders map symbols to ranks, the order of their leaves (spec 6.2), and
- * partition these: so a node's leaves are neighbours, and one comparison tells left from right. The
- * inverse, ranks to symbols, is for an escape's bytes (lmc__put_node). split_root maps a strip at a
- * time.
- */
+ * partition these; the inverse is for an escape's bytes. */
 
 #ifndef LMC_NO_ENCODER
 /* Four look-ups before four stores: a store of bytes may change src or the table for all that the

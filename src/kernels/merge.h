@@ -21,17 +21,12 @@
  * An element's place is the number of mask bits of its kind before it. All tiers find the places of
  * a group of elements from its mask bits, shuffle both sides to them, and choose by the mask.
  *
- * Bounds. The mask decides how far the lists are read: as many bytes of right as it has ones, of
- * left as many as it has zeros below n. The decoder has counted the ones (count_ones) before it
- * made the lists, so both are that long. A step loads a whole group of each list, wherever it
- * stands: at most 64 bytes from the list's end on, its slack. dst gets whole groups too, so it must
- * not overlap the sides; the unused bits of the mask are zero (spec 6.3), and elements behind n, of
- * no meaning, lie in dst's slack.
+ * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
+ * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
+ * slack. dst gets whole groups too, so it must not overlap the sides.
  *
- * The decoder calls it for each inner node of a tree (lmc__get_node), and join_root for the roots,
- * strip by strip. Which sides are lists is constant in each of four copies of a loop: no test in a
- * step, and the loops of one list or none are shorter. Cycles for 64 elements of two lists, of one,
- * of none: about 5, 3, 2 with AVX-512, 13, 11, 3 with AVX2 (Zen 4).
+ * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
+ * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
@@ -87,10 +82,7 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
  *     low[m]          0, 1, ... for zeros       16, 17, ... for ones
  *     wanted above    8 - c, 9 - c, ...         16 + c, 17 + c, ...
  *     high[m]         8, 9, ...                 -16, -17, ...         as signed bytes
- *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ...
- *
- * c is 8 at most, so 8 - c is not negative and the one instruction, vabd, is right for both kinds.
- * before: ones in the 16 j elements before; the zeros there are 16 j - before. */
+ *     |high - c|      8 - c, 9 - c, ...         |-16 - c| = 16 + c, ... */
 #define LMC__MERGE16(j)                                                                            \
     do {                                                                                           \
         const size_t before = (j) ? (size_t)(ones >> ((16 * (j) - 8) & 63) & 255) : 0;             \
@@ -165,9 +157,7 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  *
  * What stands at the dots does not matter: the blend takes the other side there. The second half's
  * elements begin in the lists behind those of the first half: 16 - half of the left, half of the
- * right, so each half is loaded from its own place, within 32 bytes from a and b.
- *
- * Tables for this, as on NEON, would want shuffles by 8 bytes and cost more. */
+ * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
                                                 int left_list, int right_list)

@@ -18,9 +18,8 @@
  *
  * src is a list. left and right may each be NULL (not wanted: a leaf has no bytes); left may be
  * src. mask is written exactly; unused bits of its last byte are zero. Returns the number of ones.
- * The encoder calls it for each inner node of a tree (lmc__put_node), and split_root for the root,
- * strip by strip. What it compares are ranks, the places of the symbols' leaves in the tree: then
- * each node's leaves are consecutive, and one comparison with the first of the right child tells.
+ * What is compared are ranks, the places of the symbols' leaves in the tree: so each node's leaves
+ * are consecutive.
  *
  * All tiers sort a group of elements in a register by its mask, then store both parts in full
  * vectors. What a store writes behind the end of its part is overwritten by the next one, and in
@@ -35,10 +34,6 @@
  * left may be src, for it never overtakes it: when the elements [i, i + V) are in a register, at
  * most i have gone to the left, so what is stored then ends before i + V, where the next load
  * begins. right may not.
- *
- * Cycles for 64 elements, both sides, on Zen 4: about 8 with AVX-512, 26 with AVX2 (38 to 46 on
- * Zen 3). On AVX2 the limit is its two stores for 8 elements, 20 of the 26. Fewer and wider stores
- * cost as much in instructions: bench/tried.md has what was tried.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -157,9 +152,8 @@ LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t
  *     to right at     0         r1        r2        r3         from n_right on
  *     to left at      0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * r1, r2, r3 are three independent popcounts of a longer and longer part of m, so that the eight
- * addresses do not form a chain. The only one from step to step is n_right. split_root uses this
- * step too. */
+ * r1, r2, r3 are popcounts of a longer and longer part of m, so that the eight addresses do not
+ * form a chain. split_root uses this step too. */
 LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
                                                  size_t n_right, __m256i v, uint32_t m)
 {
@@ -173,10 +167,8 @@ LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, 
     return n_right + (size_t)_mm_popcnt_u64(m);
 }
 
-/* want_left and want_right are constant: assigning NULL lets the compiler drop the stores of a side
- * that is not wanted from the step. The number on the left is i - n_right. The last step loads 32
- * bytes and stores as if all counted; only m is cut to the n - i that do, which also keeps what is
- * behind them from the right. Mask bytes go through `word`: mask + i / 8 may have fewer than 4. */
+/* want_left and want_right are constant. The last step loads 32 bytes and stores as if all counted;
+ * only m is cut to the n - i that do. */
 LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                  const uint8_t *src, size_t n, unsigned split,
                                                  int want_left, int want_right)
@@ -221,11 +213,7 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...
  *     compress(v, m, v)       b c f h . . . . ...     to right
- *     compress(v, ~m, v)      a d e g . . . . ...     to left
- *
- * A store may begin where the list ends and is of 64 bytes: all of the slack. The last step is a
- * copy of the loop's body, so that this needs no `valid`. In it the elements of slack are neither
- * in m nor in valid & ~m; they would do no harm on the left, behind its end. */
+ *     compress(v, ~m, v)      a d e g . . . . ...     to left */
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
                                                      int want_left, int want_right)

@@ -26,9 +26,8 @@
  * that is done for elements that have not changed is to copy them, and the CRC; ungroup would
  * spread each class's residuals over all of its elements, zeros and all.
  *
- * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE, which no
- * element's number reaches. So how far at and residual are read follows from at alone: whatever the
- * numbers are, nothing is read behind the mark, and a number beyond the class's elements changes
+ * Numbers ascend strictly in each class, and behind the last one stands LMC__NO_CHANGE. So how far
+ * at and residual are read follows from at alone; a number beyond the class's elements changes
  * nothing.
  */
 
@@ -115,69 +114,22 @@ static uint32_t lmc__patch_scalar(const lmc__kernels *k, uint8_t *dst, const uin
  *     group 1              . . x . . . x .                     keys compared with the class's range
  *                                      ^
  *
- * So keys are looked at where there are changes. No branch depends on where these lie but the ends
- * of loops, once for each class and chunk.
- *
  * dst may be base, and a changed element may get another key, but the keys of its group may be
- * wanted again: elements are written when all of a chunk's are made. */
+ * wanted again: elements are written when all of a chunk's are made.
+ */
 #define LMC__PATCH_GROUPS 32u
 #define LMC__PATCH_CHUNK (64 * LMC__PATCH_GROUPS)
 
-/* Chunks are done in strips as long as the CRC's lanes want it, or of one chunk. */
+/* Elements that are copied and summed up at a time: as many chunks as the CRC's lanes want. */
 #define LMC__PATCH_STRIP(width) (LMC__PATCH_CHUNK * ((width) < 4 ? 4 / (width) : 1))
 
-/* The elements of a chunk that change: their places, what they were, and their residuals, `width`
- * bytes each and a pad. */
+/* The elements of a chunk that change: their places, what they were, and their residuals. Vectors
+ * of these are written whole. */
 typedef struct lmc__pending {
     size_t n;
-    uint16_t *place;
-    uint8_t *element, *residual;
+    uint16_t place[LMC__PATCH_CHUNK];
+    uint8_t element[LMC__PATCH_CHUNK * 8 + LMC__PAD], residual[LMC__PATCH_CHUNK * 8 + LMC__PAD];
 } lmc__pending;
-
-/* Element number `place` of the chunk. */
-LMC__INLINE void lmc__add_pending(lmc__pending *pending, const uint8_t *chunk, size_t place,
-                                  const uint8_t *residual, size_t j, unsigned width)
-{
-    const size_t n = pending->n++;
-    pending->place[n] = (uint16_t)place;
-    lmc__store_element(pending->element, n, lmc__load_element(chunk, place, width), width);
-    lmc__store_element(pending->residual, n, lmc__load_element(residual, j, width), width);
-}
-
-/* Restores them, and writes them to the chunk. */
-#define LMC__DEFINE_WRITE_PENDING(isa, INLINE, size)                                               \
-    INLINE void lmc__write_pending_##isa(uint8_t *chunk, const lmc__pending *pending,              \
-                                         unsigned width, enum lmc__order order)                    \
-    {                                                                                              \
-        size_t i;                                                                                  \
-        for (i = 0; i < pending->n * width; i += size)                                             \
-            lmc__store_##isa(pending->element + i,                                                 \
-                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
-                                                lmc__load_##isa(pending->element + i), width,      \
-                                                order));                                           \
-        for (i = 0; i < pending->n; i++)                                                           \
-            lmc__store_element(chunk, pending->place[i],                                           \
-                               lmc__load_element(pending->element, i, width), width);              \
-    }
-LMC__DEFINE_WRITE_PENDING(avx2, LMC__INLINE_AVX2, 32)
-LMC__DEFINE_WRITE_PENDING(avx512, LMC__INLINE_AVX512, 64)
-#undef LMC__DEFINE_WRITE_PENDING
-
-/* The keys of each class: from first[c] on, so many more. */
-typedef struct lmc__key_ranges {
-    uint8_t first[LMC__MAX_CLASSES], more[LMC__MAX_CLASSES];
-} lmc__key_ranges;
-
-LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c < grouping->n_classes; c++) {
-        ranges->first[c] = c ? grouping->threshold[c - 1] : 0;
-        ranges->more[c] =
-            (uint8_t)((c + 1 < grouping->n_classes ? grouping->threshold[c] - 1u : 255u) -
-                      ranges->first[c]);
-    }
-}
 
 /* The groups' numbers of elements up to class c, for the 32 groups from tally on. The last class
  * has no row: all 64 are up to it. here: -1 for groups that the block has, else 0. */
@@ -208,6 +160,49 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
+/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
+LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+{
+    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
+                  high =
+                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
+                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
+                                             _mm256_set1_epi16(0x0F0E));
+    lmc__store_avx2((uint8_t *)up_to, low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+}
+LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+{
+    __m512i sums = _mm512_cvtepu8_epi16(own), last;
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
+    sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
+    /* the last of each eight, in all of it; those of eight, then sixteen before are added; and all
+     * go to the eight behind */
+    last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
+    sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
+    lmc__store_avx512((uint8_t *)up_to, sums);
+}
+
+/* How many of these sums are at most `number`: the group that it is in. */
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number),
+                  low = lmc__load_avx2((const uint8_t *)up_to),
+                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
+}
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
+{
+    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
+        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+}
+
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
  * (pdep would be shorter, but is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
@@ -221,133 +216,9 @@ LMC__INLINE_AVX2 unsigned lmc__find_one_avx2(uint64_t m, unsigned rank)
                    before = (unsigned)(up_to << 8 >> shift & 255);
     return shift + (unsigned)(lmc__sort_places[m >> shift & 255][1] >> 8 * (rank - before) & 255);
 }
-
-/* Which of the 64 elements at base have keys of a range. */
-LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
-                                              uint8_t more)
+LMC__INLINE_AVX512 unsigned lmc__find_one_avx512(uint64_t m, unsigned rank)
 {
-    __m256i b[8];
-    uint32_t m[2];
-    unsigned half, p;
-    LMC__UNROLL for (half = 0; half < 2; half++)
-    {
-        LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-            lmc__load_avx2(base + 32 * (half * width + p));
-        m[half] = (uint32_t)_mm256_movemask_epi8(lmc__up_to_avx2(
-            _mm256_sub_epi8(lmc__keys_avx2(b, width), _mm256_set1_epi8((char)first)),
-            _mm256_set1_epi8((char)more)));
-    }
-    return m[0] | (uint64_t)m[1] << 32;
-}
-
-/* The changes of a chunk, to pending. n_groups: of the chunk, at most 32. */
-LMC__INLINE_AVX2 void lmc__patch_chunk_avx2(lmc__pending *pending, lmc__patch_progress *done,
-                                            const uint8_t *base, size_t n_groups,
-                                            const uint8_t *tally, size_t row,
-                                            const lmc__patches *changes,
-                                            const lmc__key_ranges *ranges, unsigned n_classes,
-                                            unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],
-                                 more = ranges->more[c];
-            const __m256i low =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
-            __m256i high =
-                lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-            high = _mm256_add_epi16(high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                                              _mm256_set1_epi16(0x0F0E)));
-            lmc__store_avx2((uint8_t *)(up_to + 1), low);
-            lmc__store_avx2((uint8_t *)(up_to + 17), high);
-            do {
-                const uint32_t number = at[next] - seen;
-                const __m256i wanted = _mm256_set1_epi16((short)number);
-                /* packs takes halves of the two vectors in turn, but only how many counts */
-                const unsigned group =
-                    LMC__PATCH_GROUPS -
-                    (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-                        _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-                const uint64_t m =
-                    lmc__find_keys_avx2(base + 64 * group * width, width, first, more);
-                lmc__add_pending(pending, base,
-                                 64 * group + lmc__find_one_avx2(m, number - up_to[group]),
-                                 residual, next, width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
-}
-
-/* As on AVX2; a group's mask is one comparison. */
-LMC__INLINE_AVX512 void lmc__patch_chunk_avx512(lmc__pending *pending, lmc__patch_progress *done,
-                                                const uint8_t *base, size_t n_groups,
-                                                const uint8_t *tally, size_t row,
-                                                const lmc__patches *changes,
-                                                const lmc__key_ranges *ranges, unsigned n_classes,
-                                                unsigned width)
-{
-    const __m256i here =
-        _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));
-    __m256i before = _mm256_setzero_si256();
-    uint16_t up_to[1 + LMC__PATCH_GROUPS];
-    unsigned c, p;
-    up_to[0] = 0;
-    pending->n = 0;
-    for (c = 0; c < n_classes; c++) {
-        const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),
-                      own = _mm256_sub_epi8(all, before);
-        const uint32_t *const at = changes->at[c], seen = done->seen[c],
-                              end = seen + lmc__sum_bytes_avx2(own);
-        uint32_t next = done->next[c];
-        before = all;
-        done->seen[c] = end;
-        if (at[next] < end) {
-            const uint8_t *const residual = changes->residual[c];
-            const __m512i first = _mm512_set1_epi8((char)ranges->first[c]),
-                          more = _mm512_set1_epi8((char)ranges->more[c]);
-            __m512i sums = _mm512_cvtepu8_epi16(own), last;
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 4));
-            sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 8));
-            /* the last of each eight, in all of it; those of eight, then sixteen before are added;
-             * and all go to the eight behind */
-            last = _mm512_shuffle_epi8(sums, _mm512_set1_epi16(0x0F0E));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
-            sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
-            lmc__store_avx512((uint8_t *)(up_to + 1), sums);
-            do {
-                const uint32_t number = at[next] - seen;
-                const unsigned group = (unsigned)_mm_popcnt_u32(
-                    _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
-                __m512i b[8];
-                uint64_t m;
-                LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                    lmc__load_avx512(base + 64 * (group * width + p));
-                m = _mm512_cmple_epu8_mask(_mm512_sub_epi8(lmc__keys_avx512(b, width), first),
-                                           more);
-                m = _pdep_u64((uint64_t)1 << (number - up_to[group]), m);
-                lmc__add_pending(pending, base, 64 * group + (size_t)_tzcnt_u64(m), residual, next,
-                                 width);
-            } while (at[++next] < end);
-            done->next[c] = next;
-        }
-    }
+    return (unsigned)_tzcnt_u64(_pdep_u64((uint64_t)1 << rank, m));
 }
 
 /* memcpy of a multiple of 64 bytes, which compilers would make a slow instruction. */
@@ -361,15 +232,8 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
         lmc__store_avx2(dst + i + 32, high);
     }
 }
-LMC__INLINE_AVX512 void lmc__copy_lines_avx512(uint8_t *dst, const uint8_t *src, size_t size)
-{
-    size_t i;
-    for (i = 0; i < size; i += 64) {
-        lmc__touch_ahead(dst, i);
-        lmc__store_avx512(dst + i, lmc__load_avx512(src + i));
-    }
-}
 
+/* The CRC of a strip; the next one is fetched meanwhile. */
 LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
                                               const uint8_t *next)
 {
@@ -387,74 +251,104 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
     return lmc__crc32c_avx512(crc, p, size);
 }
 
-/* The whole steps of the tally; a function for each width, as in ungroup.h. A strip is copied
- * first, or, if it is to be streamed, made in a buffer; what is in place stays where it is. */
-#define LMC__DEFINE_PATCH(width, isa, LOOP)                                                        \
-    LOOP void lmc__patch_##width##_##isa(uint8_t *dst, const lmc__patches *changes,                \
-                                         const lmc__delta_block *block, const uint8_t *tally,      \
-                                         lmc__undo *undo, int streams, lmc__patch_progress *done)  \
+/* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
+ * and written to out. n_groups: of the chunk, at most 32. from: its first element's number. */
+#define LMC__DEFINE_PATCH_CHUNK(isa, INLINE, vector)                                               \
+    INLINE void lmc__patch_chunk_##isa(                                                            \
+        lmc__pending *pending, lmc__patch_progress *done, uint8_t *out, const uint8_t *base,       \
+        size_t n_groups, const uint8_t *tally, size_t row, const lmc__patches *changes,            \
+        const lmc__key_ranges *ranges, unsigned n_classes, lmc__undo *undo, size_t from,           \
+        unsigned width, enum lmc__order order)                                                     \
     {                                                                                              \
-        const size_t n = block->n - block->n % LMC__TALLY_STEP, row = lmc__tally_row(block->n);    \
-        uint8_t buffer[LMC__PATCH_STRIP(width) * width];                                           \
-        uint8_t elements[LMC__PATCH_CHUNK * width + LMC__PAD];                                     \
-        uint8_t residuals[LMC__PATCH_CHUNK * width + LMC__PAD];                                    \
-        uint16_t places[LMC__PATCH_CHUNK];                                                         \
-        lmc__pending pending;                                                                      \
-        lmc__key_ranges ranges;                                                                    \
-        size_t i, j, p;                                                                            \
-        pending.place = places;                                                                    \
-        pending.element = elements;                                                                \
-        pending.residual = residuals;                                                              \
-        lmc__set_key_ranges(&ranges, block->grouping);                                             \
-        for (i = 0; i < n; i += LMC__PATCH_STRIP(width)) {                                         \
-            const size_t in_strip = lmc__min(n - i, LMC__PATCH_STRIP(width)),                      \
-                         size = in_strip * width;                                                  \
-            const uint8_t *const base = block->base + i * width;                                   \
-            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
-            if (out != base) lmc__copy_lines_##isa(out, base, size);                               \
-            for (j = 0; j < in_strip; j += LMC__PATCH_CHUNK) {                                     \
-                lmc__patch_chunk_##isa(&pending, done, base + j * width,                           \
-                                       lmc__min(in_strip - j, LMC__PATCH_CHUNK) / 64,              \
-                                       tally + (i + j) / 64, row, changes, &ranges,                \
-                                       block->grouping->n_classes, width);                         \
-                for (p = 0; undo && p < pending.n; p++)                                            \
-                    lmc__note_undo(undo, i + j + places[p], lmc__load_element(elements, p, width), \
+        const __m256i here =                                                                       \
+            _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
+        __m256i before = _mm256_setzero_si256();                                                   \
+        uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
+        size_t n = 0, i;                                                                           \
+        unsigned c;                                                                                \
+        up_to[0] = 0;                                                                              \
+        for (c = 0; c < n_classes; c++) {                                                          \
+            const __m256i all = lmc__load_tally_avx2(tally, row, c, n_classes, here),              \
+                          own = _mm256_sub_epi8(all, before);                                      \
+            const uint32_t *const at = changes->at[c], seen = done->seen[c],                       \
+                                  end = seen + lmc__sum_bytes_avx2(own);                           \
+            const uint8_t *const residual = changes->residual[c], first = ranges->first[c],        \
+                                 more = ranges->more[c];                                           \
+            uint32_t next = done->next[c];                                                         \
+            before = all;                                                                          \
+            done->seen[c] = end;                                                                   \
+            if (at[next] >= end) continue;                                                         \
+            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            do {                                                                                   \
+                const uint32_t number = at[next] - seen;                                           \
+                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const uint64_t m =                                                                 \
+                    lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
+                const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
+                pending->place[n] = (uint16_t)place;                                               \
+                lmc__store_element(pending->element, n, lmc__load_element(base, place, width),     \
                                    width);                                                         \
-                if (block->order == LMC__ORDER_FLOAT)                                              \
-                    lmc__write_pending_##isa(out + j * width, &pending, width, LMC__ORDER_FLOAT);  \
-                else                                                                               \
-                    lmc__write_pending_##isa(out + j * width, &pending, width,                     \
-                                             LMC__ORDER_INTEGER);                                  \
-            }                                                                                      \
-            done->crc = lmc__patch_crc_##isa(done->crc, out, size, base + size);                   \
-            if (streams) lmc__stream_avx2(to, out, size);                                          \
+                lmc__store_element(pending->residual, n++,                                         \
+                                   lmc__load_element(residual, next, width), width);               \
+            } while (at[++next] < end);                                                            \
+            done->next[c] = next;                                                                  \
         }                                                                                          \
-        done->n = n;                                                                               \
+        for (i = 0; undo && i < n; i++)                                                            \
+            lmc__note_undo(undo, from + pending->place[i],                                         \
+                           lmc__load_element(pending->element, i, width), width);                  \
+        for (i = 0; i < n * width; i += vector)                                                    \
+            lmc__store_##isa(pending->element + i,                                                 \
+                             lmc__restore_##isa(lmc__load_##isa(pending->residual + i),            \
+                                                lmc__load_##isa(pending->element + i), width,      \
+                                                order));                                           \
+        for (i = 0; i < n; i++)                                                                    \
+            lmc__store_element(out, pending->place[i],                                             \
+                               lmc__load_element(pending->element, i, width), width);              \
     }
-#define LMC__DEFINE_PATCHES(isa, LOOP, TIER)                                                       \
-    LMC__DEFINE_PATCH(1, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(2, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(4, isa, LOOP)                                                                \
-    LMC__DEFINE_PATCH(8, isa, LOOP)                                                                \
-    TIER static uint32_t lmc__patch_##isa(                                                         \
+LMC__DEFINE_PATCH_CHUNK(avx2, LMC__INLINE_AVX2, 32)
+LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
+#undef LMC__DEFINE_PATCH_CHUNK
+
+/* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
+ * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
+#define LMC__CALL_CHUNK(isa, w)                                                                    \
+    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
+                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
+                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
+#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
+#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
+#define LMC__DEFINE_PATCH(isa, attribute)                                                          \
+    attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
         size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping,            \
         const uint8_t *tally, lmc__undo *undo, lmc__streaming streaming)                           \
     {                                                                                              \
         const lmc__delta_block block = {base, n, width, order, grouping};                          \
+        const size_t whole = n - n % LMC__TALLY_STEP, row = lmc__tally_row(n);                     \
         const int streams = streaming.is_on && dst != base;                                        \
+        uint8_t buffer[LMC__PATCH_STRIP(8) * 8] __attribute__((aligned(64)));                      \
         lmc__patch_progress done;                                                                  \
+        lmc__key_ranges ranges;                                                                    \
+        lmc__pending pending;                                                                      \
+        size_t i, j;                                                                               \
         memset(&done, 0, sizeof done);                                                             \
-        switch (width) {                                                                           \
-        case 1: lmc__patch_1_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 2: lmc__patch_2_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        case 4: lmc__patch_4_##isa(dst, changes, &block, tally, undo, streams, &done); break;      \
-        default: lmc__patch_8_##isa(dst, changes, &block, tally, undo, streams, &done);            \
+        lmc__set_key_ranges(&ranges, grouping);                                                    \
+        for (i = 0; i < whole; i += LMC__PATCH_STRIP(width)) {                                     \
+            const size_t m = lmc__min(whole - i, LMC__PATCH_STRIP(width)), size = m * width;       \
+            const uint8_t *const from = base + i * width;                                          \
+            uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
+            if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
+            if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
+        done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
     }
-LMC__DEFINE_PATCHES(avx2, LMC__LOOP_AVX2, LMC__AVX2)
-LMC__DEFINE_PATCHES(avx512, LMC__LOOP_AVX512, LMC__AVX512)
-#undef LMC__DEFINE_PATCHES
+LMC__DEFINE_PATCH(avx2, LMC__AVX2)
+LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
+#undef LMC__CALL_avx2
+#undef LMC__CALL_avx512
+#undef LMC__CALL_CHUNK
 #endif

@@ -43,7 +43,51 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
     return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
 }
 
+#if LMC__NEON || LMC__X86
+/* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+#define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
+    typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
+    typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint32_t lmc__u32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef uint64_t lmc__u64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
+    typedef int8_t lmc__i8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                    \
+    typedef int16_t lmc__i16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int32_t lmc__i32s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    typedef int64_t lmc__i64s_##isa __attribute__((vector_size(sizeof(VECTOR))));                  \
+    INLINE VECTOR lmc__sign_bits_##isa(unsigned width)                                             \
+    {                                                                                              \
+        const lmc__u64s_##isa zero = {0};                                                          \
+        return (VECTOR)(zero + (width == 1   ? 0x8080808080808080u                                 \
+                                : width == 2 ? 0x8000800080008000u                                 \
+                                : width == 4 ? 0x8000000080000000u                                 \
+                                             : 0x8000000000000000u));                              \
+    }                                                                                              \
+    INLINE VECTOR lmc__negative_##isa(VECTOR v, unsigned width)                                    \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__i8s_##isa)v < 0)                                      \
+               : width == 2 ? (VECTOR)((lmc__i16s_##isa)v >> 15)                                   \
+               : width == 4 ? (VECTOR)((lmc__i32s_##isa)v >> 31)                                   \
+                            : (VECTOR)((lmc__i64s_##isa)v < 0);                                    \
+    }                                                                                              \
+    INLINE VECTOR lmc__plus_##isa(VECTOR a, VECTOR b, unsigned width)                              \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a + (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a + (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a + (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a + (lmc__u64s_##isa)b);                   \
+    }                                                                                              \
+    INLINE VECTOR lmc__minus_##isa(VECTOR a, VECTOR b, unsigned width)                             \
+    {                                                                                              \
+        return width == 1   ? (VECTOR)((lmc__u8s_##isa)a - (lmc__u8s_##isa)b)                      \
+               : width == 2 ? (VECTOR)((lmc__u16s_##isa)a - (lmc__u16s_##isa)b)                    \
+               : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
+                            : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
+    }
+#endif
+
 #if LMC__NEON
+LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
 #define LMC__VECTOR uint8x16_t
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__INLINE_ISA LMC__INLINE
@@ -51,11 +95,13 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 #endif
 
 #if LMC__X86
+LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
 #define LMC__VECTOR __m256i
 #define LMC__ISA(name) lmc__##name##_avx2
 #define LMC__INLINE_ISA LMC__INLINE_AVX2
 #include "kernels/residual_vec.inl"
 
+LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__INLINE_ISA LMC__INLINE_AVX512

@@ -6,6 +6,7 @@
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
+#include "kernels/residual.h"
 
 /*
  * split: byte p of the residual of element i against 0 to planes->row[p][i] (spec 5.1).
@@ -22,7 +23,7 @@
  * mantissas hardly do.
  *
  * On their own they are called for samples and for what the loops of split_root and join_root leave
- * over; those use the same steps in registers (split_join_vec.inl).
+ * over.
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
@@ -91,12 +92,9 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 }
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest,
- * fewer than eight, goes through buffers of a whole group, so that nothing beyond src or a row is
- * touched. Width 2 has a loop of its own, since bf16 and fp16 are most of what there is:
- * sixteen elements in arrays of constant length, which become vectors of SSE2, Altivec and the like
- * without an intrinsic. The words' transposes are for the other widths, and for what that
- * leaves. */
+/* Eight elements at a time as 64-bit words (vec_swar.h): v[p] is plane p's eight bytes. The rest
+ * goes through buffers of a whole group. Width 2 has loops of constant length that compilers turn
+ * into vectors. */
 LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, size_t n,
                                  unsigned width, enum lmc__order order)
 {
@@ -155,9 +153,7 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop, where its branch is always foreseen. The rest of fewer elements than a vector has bytes
- * is the scalar kernel's. AVX-512 has no join: join_root makes it in registers, and for what that
- * leaves over AVX2's will do (tiers.h). */
+ * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
 #if LMC__NEON
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t

@@ -26,19 +26,14 @@
  * and right may be NULL (not wanted), and left may be the row itself. What the row holds afterwards
  * is not defined: to have the plane's bytes, call again without a root.
  *
- * Why the root with it: a tree's root is the one node that all n bytes of a plane go through, and
- * here they are in a register already. Three passes less over the plane (its store, a map, a
- * partition), and the plane of exponents is never written as such. Deeper nodes hold fewer elements
- * with each level (lmc__put_node).
+ * The root is the one node that all bytes of a plane go through, and here they are in a register
+ * already: three passes less over the plane.
  *
  * src is read exactly and once, for it may change meanwhile: planes, root and CRC are of the same
- * bytes. Planes other than the root's are written exactly, for raw ones lie in the
- * payload itself. root->mask is written exactly; left and right are lists. Nothing may overlap but
- * left and the row. Called once for each block (lmc__put_planes), a second time where the tree did
- * not fit. Where a loop ends, the number of elements is a multiple of 8, so that the rest of the
- * mask begins with a byte.
- *
- * Cycles for 64 elements of bf16: about 12 to 14 with AVX-512 (Zen 4), without the CRC. */
+ * bytes. Planes other than the root's and root->mask are written exactly; left and right are lists.
+ * Nothing may overlap but left and the row. Where a loop ends, the number of elements is a multiple
+ * of 8.
+ */
 
 #ifndef LMC_NO_ENCODER
 /* Elements [done.n, n), strip by strip. This is the definition of split_root, and what the other
@@ -49,9 +44,7 @@
  * the start of the next strip's place in the row, which the split fills later:
  *
  *     row    | ranks on the left, so far | free ...  | strip: bytes -> ranks | later strips
- *            0                    i - n_right        i                     i + m
- *
- * Other planes' places behind the strip are not touched: split writes exactly. */
+ *            0                    i - n_right        i                     i + m */
 static uint32_t lmc__split_strips(const lmc__kernels *k, const lmc__planes *planes,
                                   lmc__parted *root, const uint8_t *src, size_t n, unsigned width,
                                   enum lmc__order order, uint64_t *sum, lmc__progress done)
@@ -145,10 +138,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
  *                         |================|                                       split
  *
  * After strip / 32 steps each has read all of the strip once: 32 * width bytes a step. Then the
- * lanes are joined to one register, which goes on as lane 0 of the next strip.
- *
- * Each step fetches its own bytes of the strip that is copied next, one line for each 64 of them,
- * for samples have broken the order by which the hardware foresees them. */
+ * lanes are joined to one register, which goes on as lane 0 of the next strip. */
 LMC__INLINE_AVX2 lmc__progress lmc__split_root_loop_avx2(const lmc__planes *planes,
                                                          const lmc__parted *root,
                                                          const uint8_t *src, size_t n,
@@ -318,9 +308,8 @@ LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *
         left = root->left;
         right = root->right;
     }
-    /* left, right: where the next ranks go. Each store writes 64 bytes, of which the first ones
-     * count; the next step writes over the others, or they lie in the list's slack. left may be the
-     * row itself, which is not written here. */
+    /* left, right: where the next ranks go. left may be the row itself, which is not written
+     * here. */
     for (i = 0; i + 64 <= n; i += 64) {
         lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
         LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);

@@ -9,10 +9,8 @@
  * Strips and streams: how the fused kernels (split_root, join_root, count_classes, group, ungroup)
  * go through a block and through memory.
  *
- * Each of them does what several kernels could do one after the other: checksum, split, map,
- * partition, say. But a block does not fit into the first cache, and every pass over it would read
- * from the second what the pass before wrote there. So they take a strip of the block through all
- * stages, then the next one:
+ * Each of them does what several kernels could do one after the other. But a block does not fit
+ * into the first cache. So they take a strip of the block through all stages, then the next one:
  *
  *   scalar, NEON, SIMDe   kernel after kernel, on one strip at a time
  *   AVX2                  all stages in one loop over the strip's vectors
@@ -23,7 +21,8 @@
  * strip is copied to the stack first, and all stages see the copy. AVX-512 has it in registers.
  *
  * The vector loops take whole steps or strips only and return how far they came, an lmc__progress;
- * the kernels of the tier do the rest of the block, strip by strip. */
+ * the kernels of the tier do the rest of the block, strip by strip.
+ */
 
 /* Bytes of elements in a strip. With a strip of planes and the lists that these are made of, it
  * stays in a first cache of 32 KiB. */

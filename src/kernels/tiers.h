@@ -30,8 +30,7 @@
  *     avx2         x86-64 with AVX2, BMI1 and 2, POPCNT, SSE4.2, PCLMULQDQ
  *     avx512       and AVX-512 with VBMI, VBMI2, VPOPCNTDQ, VPCLMULQDQ and GFNI
  *
- * A table may mix tiers: what a tier has no better way to do it takes from a lower one. All give
- * the same bytes, so that is a matter of speed only.
+ * A table may mix tiers: what a tier has no better way to do it takes from a lower one.
  */
 #if LMC__PART
 extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_neon_only,
@@ -112,11 +111,8 @@ LMC__TABLE lmc__kernels lmc__kernels_neon_only = {
 #endif
 
 #if LMC__SIMDE
-/* The kernels that won when measured (by bench/instructions: instructions on ppc64le and 32-bit
- * Arm, time on wasm32): partition takes 0.2 to 0.5 of the scalar one, merge 0.3 to 0.9, flatten 0.6
- * to 1, unflatten of two planes 0.3 to 0.6, of five 0.9 to 1.2. Split and join do not: of elements
- * of two bytes they take up to three times as long, for compilers turn the scalar loops into vector
- * code by themselves. */
+/* The kernels that take fewer instructions (bench/instructions) than the scalar ones. Split and
+ * join do not: compilers turn the scalar loops into vector code by themselves. */
 LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC_TIER_SIMDE,
     LMC__SUMS(lmc__crc32c_scalar, lmc__sum64_scalar), lmc__join_scalar, lmc__join_root_strips,

@@ -10,13 +10,7 @@
  * kernels may read, and where they write a list also write, that far beyond it, so that the last
  * vector needs no care. Everything else is read and written exactly.
  *
- * Some of these types are knowledge of the format that kernels share, because they compute what
- * the spec defines element by element: order (spec 5.1), grouping and class_sides (spec 5.2); grid
- * is that of the page on quantised elements.
- *
- * Why LMC__PAD is 64: the largest vector has 64 bytes, and a load or store of it may begin where a
- * list ends. It is the same on all tiers, so that a workspace's size does not depend on the
- * machine.
+ * LMC__PAD is 64: a load or store of the largest vector may begin where a list ends.
  *
  * Names: n counts elements, i is the number of one, `width` its bytes; p is a plane, c a class; a
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
@@ -148,20 +142,9 @@ typedef struct lmc__grid {
     uint32_t floor;
 } lmc__grid;
 
-/* The kernels of a tier. Those that take a table first are fused of others: they do their own work
+/* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does:
- *
- *     crc32c, sum64                              crc32c.h, sum64.h
- *     join, split                                split_join.h
- *     split_root, join_root                      split_root.h, join_root.h
- *     is_constant, count_ones                    count.h
- *     map, partition, merge                      map.h, partition.h, merge.h
- *     flatten, unflatten                         flatten.h
- *     count_classes, group, ungroup              classes.h, group.h, ungroup.h
- *     patch                                      patch.h
- *     list_changes, rank_changes                 changes.h
- *     restore_rows and all behind it             grids.h */
+ * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);

@@ -28,16 +28,15 @@
  *     class 1's list   b c e h ...     0  b  c  0  e  0  0  h     or: a b c d e f g h
  *
  * Bounds. base is read and dst is written exactly. A step reads a whole vector of each list from
- * next[c] on, which is not beyond the list's end: at most 64 bytes of slack. How far a list is read
- * follows from base alone, and the decoder has made the lists as long as count_classes says of the
- * same base; so no list is overrun, whatever the block holds.
+ * next[c] on: at most 64 bytes of slack. How far a list is read follows from base alone, and the
+ * decoder has made the lists as long as count_classes says.
  *
  * A side that is a constant needs no shuffle: its value is masked by the class, and 0, the most
- * frequent one (what has not changed), needs nothing at all. */
+ * frequent one (what has not changed), needs nothing at all.
+ */
 
 /* The bytes of a residual, from the lists of its class and the natural planes. next counts all
- * classes' elements here, also of those without a list: nothing depends on it then. The loops below
- * leave such counts behind (NEON), or not; a class without lists reads none of them. */
+ * classes' elements here, also of those without a list. */
 LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
                                    const lmc__delta_block *block, unsigned width,
                                    const lmc__delta_progress *done)
@@ -68,19 +67,16 @@ LMC__INLINE void lmc__ungroup_body(uint8_t *dst, const lmc__class_sides *sides,
 }
 
 /* Elements [done->n, n), one by one. This is the definition of ungroup, and what the other tiers
- * end with. done->next says how far each class's lists were used up by the loop before, so the two
- * need not agree on anything else. The CRC goes over what has just been written. */
+ * end with. */
 static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
                                   const lmc__class_sides *sides, const lmc__delta_block *block,
                                   const lmc__delta_progress *done)
 {
-    const size_t from = done->n * block->width, end = block->n * block->width;
-    switch (block->width) {
-    case 1: lmc__ungroup_body(dst, sides, block, 1, done); break;
-    case 2: lmc__ungroup_body(dst, sides, block, 2, done); break;
-    case 4: lmc__ungroup_body(dst, sides, block, 4, done); break;
-    default: lmc__ungroup_body(dst, sides, block, 8, done);
-    }
+    const unsigned width = block->width;
+    const size_t from = done->n * width, end = block->n * width;
+#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -97,9 +93,8 @@ static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const u
 }
 
 #if LMC__NEON || LMC__X86
-/* Sides as the steps want them: those of the grouped planes only. In a natural plane all classes
- * have the constant zero, which leaves the step's zeros as they are; the natural plane's vector
- * replaces them behind the loop over classes. So that loop need not know which planes are natural.
+/* Sides as the steps want them: in a natural plane all classes have the constant zero; the plane's
+ * vector replaces the zeros behind the loop over classes.
  *
  * any_list: if all of a class's sides are constant, places and next[c] are not needed. */
 typedef struct lmc__spread {
@@ -189,9 +184,7 @@ LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_neon(spread->natural[p] + i);
         /* planes to residuals, then residuals and predictions to elements */
-        if (width >= 8) lmc__join_step_neon(v, width, 4);
-        if (width >= 4) lmc__join_step_neon(v, width, 2);
-        if (width >= 2) lmc__join_step_neon(v, width, 1);
+        lmc__join_vectors_neon(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -216,12 +209,9 @@ static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uin
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_loop_neon(dst, &spread, &block, 1, &done); break;
-    case 2: lmc__ungroup_loop_neon(dst, &spread, &block, 2, &done); break;
-    case 4: lmc__ungroup_loop_neon(dst, &spread, &block, 4, &done); break;
-    default: lmc__ungroup_loop_neon(dst, &spread, &block, 8, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     done.crc = k->crc32c(0, dst, done.n * width);
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
@@ -300,9 +290,7 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
                 lmc__load_avx2(s.natural[p] + i);
             /* v: planes; then, in place, 32 residuals in order; then elements */
-            if (width >= 8) lmc__join_step_avx2(v, width, 4);
-            if (width >= 4) lmc__join_step_avx2(v, width, 2);
-            if (width >= 2) lmc__join_step_avx2(v, width, 1);
+            lmc__join_vectors_avx2(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                     lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -346,12 +334,9 @@ LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx2(dst, &spread, &block, &done); break;
-    case 2: lmc__ungroup_2_avx2(dst, &spread, &block, &done); break;
-    case 4: lmc__ungroup_4_avx2(dst, &spread, &block, &done); break;
-    default: lmc__ungroup_8_avx2(dst, &spread, &block, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 
@@ -416,9 +401,7 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
         LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
             lmc__load_avx512(s.natural[p] + i);
         /* v: planes; then, in place, 64 residuals in order; then elements */
-        if (width >= 8) lmc__join_step_avx512(v, width, 4);
-        if (width >= 4) lmc__join_step_avx512(v, width, 2);
-        if (width >= 2) lmc__join_step_avx512(v, width, 1);
+        lmc__join_vectors_avx512(v, width);
         if (order == LMC__ORDER_FLOAT)
             LMC__UNROLL for (p = 0; p < width; p++) v[p] =
                 lmc__restore_avx512(v[p], b[p], width, LMC__ORDER_FLOAT);
@@ -469,12 +452,9 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, &block);
-    switch (width) {
-    case 1: lmc__ungroup_1_avx512(dst, &spread, &block, streaming, &done); break;
-    case 2: lmc__ungroup_2_avx512(dst, &spread, &block, streaming, &done); break;
-    case 4: lmc__ungroup_4_avx512(dst, &spread, &block, streaming, &done); break;
-    default: lmc__ungroup_8_avx512(dst, &spread, &block, streaming, &done);
-    }
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
     return lmc__ungroup_rest(k, dst, sides, &block, &done);
 }
 #endif

@@ -10,9 +10,7 @@
  * where these are inlined. Most instructions work within the two halves of 16 bytes; what crosses
  * them is said.
  *
- * Loads and stores are of any alignment: on the CPUs that have AVX2 those cost more only where they
- * cross a cache line. The first part, to the tables of places, is also what SIMDe translates for
- * other machines; what follows is for x86 alone. */
+ * The first part, to the tables of places, is also what SIMDe translates for other machines. */
 #if LMC__X86
 /* gcc 12's own headers set their undefined vectors from themselves:
  * https://gcc.gnu.org/bugzilla/show_bug.cgi?id=105593 */
@@ -184,8 +182,7 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 
 #ifndef LMC_NO_ENCODER
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
- * the high half, in order. (pext needs less table, but is microcoded on Zen 1 and 2, and 5 to 10 %
- * slower in partition even on Zen 3.) The table of 4 KiB stays in the first cache. */
+ * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
@@ -245,42 +242,6 @@ LMC__INLINE_AVX2 __m256i lmc__rotate_avx2(__m256i v, unsigned width, int left)
         return left ? _mm256_or_si256(_mm256_slli_epi64(v, 1), _mm256_srli_epi64(v, 63))
                     : _mm256_or_si256(_mm256_srli_epi64(v, 1), _mm256_slli_epi64(v, 63));
     }
-}
-
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX2 __m256i lmc__sign_bits_avx2(unsigned width)
-{
-    return width == 1   ? _mm256_set1_epi8((char)0x80)
-           : width == 2 ? _mm256_set1_epi16((short)0x8000)
-           : width == 4 ? _mm256_set1_epi32((int)0x80000000u)
-                        : _mm256_set1_epi64x((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes and 64-bit lanes have
- * no arithmetic shift: 0 > v in its place. */
-LMC__INLINE_AVX2 __m256i lmc__negative_avx2(__m256i v, unsigned width)
-{
-    const __m256i zero = _mm256_setzero_si256();
-    return width == 1   ? _mm256_cmpgt_epi8(zero, v)
-           : width == 2 ? _mm256_srai_epi16(v, 15)
-           : width == 4 ? _mm256_srai_epi32(v, 31)
-                        : _mm256_cmpgt_epi64(zero, v);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX2 __m256i lmc__plus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_add_epi8(a, b)
-           : width == 2 ? _mm256_add_epi16(a, b)
-           : width == 4 ? _mm256_add_epi32(a, b)
-                        : _mm256_add_epi64(a, b);
-}
-LMC__INLINE_AVX2 __m256i lmc__minus_avx2(__m256i a, __m256i b, unsigned width)
-{
-    return width == 1   ? _mm256_sub_epi8(a, b)
-           : width == 2 ? _mm256_sub_epi16(a, b)
-           : width == 4 ? _mm256_sub_epi32(a, b)
-                        : _mm256_sub_epi64(a, b);
 }
 
 /* r[i] = keys[i] <= highest[i] ? 255 : 0, unsigned. */

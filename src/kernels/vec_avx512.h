@@ -6,11 +6,7 @@
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
- * where these are inlined.
- *
- * Permutations cross the whole vector here (VBMI), and comparisons give masks of 64 bits, one for
- * each byte. What the kernels say with the intrinsics themselves are compress and expand (VBMI2)
- * and masked loads and stores, which touch no byte whose bit is 0. */
+ * where these are inlined. */
 #if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
@@ -67,40 +63,5 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     case 4: return left ? _mm512_rol_epi32(v, 1) : _mm512_ror_epi32(v, 1);
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
-}
-
-/* The sign bit of each element, and no other bit. */
-LMC__INLINE_AVX512 __m512i lmc__sign_bits_avx512(unsigned width)
-{
-    return width == 1   ? _mm512_set1_epi8((char)0x80)
-           : width == 2 ? _mm512_set1_epi16((short)0x8000)
-           : width == 4 ? _mm512_set1_epi32((int)0x80000000u)
-                        : _mm512_set1_epi64((long long)0x8000000000000000u);
-}
-
-/* All bits of the elements whose sign bit is set, none of the others. Bytes have no arithmetic
- * shift: by way of a mask, which has a bit for each sign. */
-LMC__INLINE_AVX512 __m512i lmc__negative_avx512(__m512i v, unsigned width)
-{
-    return width == 1   ? _mm512_movm_epi8(_mm512_movepi8_mask(v))
-           : width == 2 ? _mm512_srai_epi16(v, 15)
-           : width == 4 ? _mm512_srai_epi32(v, 31)
-                        : _mm512_srai_epi64(v, 63);
-}
-
-/* Element by element, modulo 2^(8 width). */
-LMC__INLINE_AVX512 __m512i lmc__plus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_add_epi8(a, b)
-           : width == 2 ? _mm512_add_epi16(a, b)
-           : width == 4 ? _mm512_add_epi32(a, b)
-                        : _mm512_add_epi64(a, b);
-}
-LMC__INLINE_AVX512 __m512i lmc__minus_avx512(__m512i a, __m512i b, unsigned width)
-{
-    return width == 1   ? _mm512_sub_epi8(a, b)
-           : width == 2 ? _mm512_sub_epi16(a, b)
-           : width == 4 ? _mm512_sub_epi32(a, b)
-                        : _mm512_sub_epi64(a, b);
 }
 #endif

@@ -182,8 +182,7 @@ LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
 
 #ifndef LMC_NO_ENCODER
 /* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first; what is in place k after a move down was in place k + 1, 2, 4 before it, hence
- * the shifted masks. */
+ * last to the first, by masks that are shifted down. */
 LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
 {
     const uint64_t *moves = lmc__moves[m];

@@ -53,7 +53,7 @@ static enum lmc_status lmc__append_text(lmc__buffer *b, const char *text)
 /* A string within quotes. JSON wants control characters, '"' and '\' escaped; the rest is the
  * caller's UTF-8. A header with anything else no loader takes, nor is such a file one of tensors
  * (spec/foreign-bases.md). */
-static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
+LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char *s)
 {
     static const char hex[] = "0123456789abcdef";
     if (!s || !lmc__is_utf8(s)) return LMC_ERR_ARGUMENT;
@@ -198,9 +198,9 @@ static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__arra
     return lmc_writer_end_file(writer);
 }
 
-LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
-                                              const lmc_array *arrays, size_t n_arrays,
-                                              const lmc_text *texts, size_t n_texts)
+LMC__COLD LMC_API enum lmc_status lmc_writer_add_arrays(lmc_writer *writer, const char *path,
+                                                        const lmc_array *arrays, size_t n_arrays,
+                                                        const lmc_text *texts, size_t n_texts)
 {
     lmc__array_file f;
     enum lmc_status status;

@@ -13,18 +13,8 @@
  *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
  *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
  *
- * A quantiser must live as long as the writer, which so gets them (w->quantizers). */
+ * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
-
-/* Frees what lmc_writer_copy_file has made. */
-static void lmc__free_quantizers(lmc_writer *w)
-{
-#ifndef LMC_NO_QUANTIZE
-    size_t i;
-    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
-        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
-#endif
-}
 
 #ifndef LMC_NO_QUANTIZE
 /* What the tensor was quantised by. One that wants its second moment keeps the tensor as it is:
@@ -48,13 +38,13 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
 {
     uint32_t crc = 0;
     uint64_t at;
+    size_t n;
     LMC__TRY(lmc__reserve(piece, lmc__min64(file->size, LMC__COPY_SIZE)));
-    for (at = 0; at < file->size;) {
-        const size_t n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
+    for (at = 0; at < file->size; at += n) {
+        n = (size_t)lmc__min64(file->size - at, LMC__COPY_SIZE);
         LMC__TRY(lmc_reader_read_file(r, file_number, at, piece->data, n));
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
         LMC__TRY(lmc_writer_write(w, piece->data, n));
-        at += n;
     }
     LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
     return LMC_OK;
@@ -87,7 +77,8 @@ static enum lmc_status lmc__copy_whole_file(lmc_writer *w, lmc_reader *r, size_t
 }
 
 /* What fails when the file is begun has spoilt the writer, as any of its calls would. */
-LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r, size_t file_number)
+LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader *r,
+                                                       size_t file_number)
 {
     enum lmc_status status;
     if (!w || !r || r->is_salvage || !lmc_reader_get_file(r, file_number)) return LMC_ERR_ARGUMENT;

@@ -5,8 +5,8 @@
 #include "kernels/types.h"
 #include "kernels/dispatch.h"
 
-/* The two ends of a LMC file: its header (spec 3.1), by which a pipe knows what it is going to
- * need, and its trailer (spec 3.2), by which a reader finds the index. */
+/* The two ends of a LMC file: its header (spec 3.1), and its trailer (spec 3.2), by which a reader
+ * finds the index. */
 
 #ifndef LMC_NO_ENCODER
 /* features: but that of a base. base_fingerprint: NULL if there is none. */
@@ -44,10 +44,8 @@ static void lmc__put_trailer(uint8_t *dst, uint64_t index_at, uint64_t index_siz
 /* The snapshot is a delta: the header has a fingerprint of a base, which is never all zero. */
 static int lmc__has_base(const uint8_t *header)
 {
-    const uint8_t *const fingerprint = header + LMC__BASE_FINGERPRINT_AT;
-    unsigned i, any = 0;
-    for (i = 0; i < LMC_FINGERPRINT_SIZE; i++) any |= fingerprint[i];
-    return any != 0;
+    static const uint8_t none[LMC_FINGERPRINT_SIZE] = {0};
+    return memcmp(header + LMC__BASE_FINGERPRINT_AT, none, sizeof none) != 0;
 }
 
 /* What the file may use: bits LMC__FEATURE_... of a header that was checked. */
@@ -70,9 +68,8 @@ static int lmc__is_draft(const uint8_t *magic)
  *    10  algorithm of fingerprints   32  fingerprint of the base, or 0
  *    11  reserved
  *
- * Any feature that is not known could change what the file means, so all are refused. The minor
- * version says nothing that a decoder may go by. */
-static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
+ * Any feature that is not known could change what the file means, so all are refused. */
+LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const lmc__kernels *k)
 {
     uint64_t features;
     size_t i;
@@ -118,7 +115,8 @@ static void lmc__get_header_info(lmc_snapshot_info *info, const uint8_t *header)
     info->format_minor = header[9];
 }
 
-LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size,
+                                                   lmc_snapshot_info *info)
 {
     const uint8_t *const header = (const uint8_t *)src;
     if ((!src && src_size) || !info) return LMC_ERR_ARGUMENT;
@@ -134,11 +132,10 @@ LMC_API enum lmc_status lmc_header_parse(const void *src, size_t src_size, lmc_s
  *     0  where the index begins     16  size of the file     28  CRC of the bytes before
  *     8  size of the index          24  version, reserved    32  magic, another than the header's
  *
- * It repeats what is known from elsewhere, so it can only agree or be wrong. The size of the file
- * tells one that was cut and continued by another. */
-static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
-                                          uint64_t index_size, uint64_t total,
-                                          const lmc__kernels *k)
+ * The size of the file tells one that was cut and continued by another. */
+LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint64_t index_at,
+                                                    uint64_t index_size, uint64_t total,
+                                                    const lmc__kernels *k)
 {
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
     /* R3-16 */

@@ -22,11 +22,9 @@
 
 /* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    /* Its arrays and strings are in the stream's memory. */
-    lmc_file file;
-    /* The stream that it is a part of, and where in that it begins. */
-    size_t stream;
-    uint64_t start;
+    lmc_file file;  /* its arrays and strings are in the stream's memory */
+    size_t stream;  /* that it is a part of, */
+    uint64_t start; /* and where in that it begins */
     /* 1. In lists of damaged files 0: its FILE section is lost. */
     int is_described;
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
@@ -40,11 +38,10 @@ typedef struct lmc__listed_file {
 /* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
-    /* Those that cut it, as far as they are known: of whoever keeps runs. */
-    size_t first_run, n_runs;
-    uint64_t size;      /* or LMC_UNKNOWN_SIZE, until it has ended */
-    int is_unknown;     /* the section does not tell the size */
-    lmc__buffer memory; /* of its files */
+    size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
+    uint64_t size;            /* or LMC_UNKNOWN_SIZE, until it has ended */
+    int is_unknown;           /* the section does not tell the size */
+    lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
 /* All files of a snapshot, in order. */
@@ -133,35 +130,29 @@ static size_t lmc__find_file(const lmc__listing *l, const lmc__stream *stream, u
 
 /* -- rules -- */
 
-/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or
- * empty. So a restored file lies below the directory that it is restored to, on every system whose
- * separators are these. */
+/* The path rules of spec 4.1: relative, no component "", "." or "..", no NUL; or empty. So a
+ * restored file lies below the directory that it is restored to. */
 static int lmc__is_path(const uint8_t *p, size_t size)
 {
-    size_t i, start = 0;
+    size_t i, n, start = 0; /* of the component */
     if (size == 0) return 1;
     for (i = 0; i <= size; i++) {
-        if (i == size || p[i] == '/') {
-            size_t n = i - start;
-            if (n == 0 || (n == 1 && p[start] == '.') ||
-                (n == 2 && p[start] == '.' && p[start + 1] == '.'))
-                return 0;
-            start = i + 1;
-        } else if (p[i] == 0) {
-            return 0;
-        }
+        if (i < size && p[i] == 0) return 0;
+        if (i < size && p[i] != '/') continue;
+        n = i - start;
+        if (n == 0 || (n <= 2 && p[start] == '.' && p[i - 1] == '.')) return 0;
+        start = i + 1;
     }
     return 1;
 }
 
 /* Size of a tensor in bytes, or UINT64_MAX if it is none or too large: the product of the shape,
- * times bits, over 8, without a rest. Every step is checked before it could overflow; a 0 in the
- * shape makes the rest of it irrelevant, however large. */
+ * times bits, over 8, without a rest. Every step is checked before it could overflow. */
 static uint64_t lmc__tensor_size(unsigned bits, unsigned rank, const uint64_t *shape)
 {
     uint64_t n = 1;
     unsigned i;
-    for (i = 0; i < rank; i++)
+    for (i = 0; i < rank; i++) /* then the others do not matter */
         if (shape[i] == 0) return 0;
     for (i = 0; i < rank; i++) {
         if (shape[i] > LMC__MAX_FILE_SIZE / n) return UINT64_MAX;
@@ -215,7 +206,7 @@ static const char *lmc__put_chars(lmc__body_parser *x, const void *p, size_t siz
 
 /* Dtype | Rank | Shape | Size, where the entry is not like another one. The size of a known dtype
  * is that of its shape; of others nobody can tell. */
-static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
+LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 {
     lmc__cursor *const c = &x->c;
     unsigned code, i;
@@ -257,8 +248,8 @@ static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor *t)
 /* Form | Back | Prefix | Suffix | Middle | Gap | type | Loss. The tensor begins at *position of its
  * file or behind it, and ends within it: so tensors are in order and do not overlap. Back: the
  * reference is the entry so many before; 0: none. */
-static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
-                                         uint64_t *position)
+LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *file,
+                                                   uint64_t *position)
 {
     lmc__cursor *const c = &x->c;
     const lmc_tensor *reference = NULL;
@@ -329,7 +320,7 @@ static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lmc_file *fi
 
 /* Form | Path_Prefix | Path_Rest | File_Size | Mode | Mtime | N_Tensors, most of it only if Form
  * says so, and its tensors. The first bytes of the path are those of the file before. */
-static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
+LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
 {
     lmc__cursor *const c = &x->c;
     unsigned form, prefix;
@@ -395,7 +386,8 @@ static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listing *l)
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
  * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
  * 3 bytes at least. */
-static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body, size_t size)
+LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
+                                                   size_t size)
 {
     lmc__stream *stream;
     lmc__body_parser x;

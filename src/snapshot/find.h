@@ -45,7 +45,8 @@ static const lmc__item *lmc__search_rows(const lmc__buffer *rows, const char *na
     return i < n && strcmp((const char *)row[i].name, name) == 0 ? &row[i] : NULL;
 }
 
-LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, size_t *file_number)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path,
+                                                       size_t *file_number)
 {
     const lmc__item *found;
     int next;
@@ -57,8 +58,9 @@ LMC_API enum lmc_status lmc_reader_find_file(lmc_reader *r, const char *path, si
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path, const char *name,
-                                               size_t *file_number, const lmc_tensor **tensor)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const char *path,
+                                                         const char *name, size_t *file_number,
+                                                         const lmc_tensor **tensor)
 {
     const lmc__item *found;
     size_t wanted = 0;

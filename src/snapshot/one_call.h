@@ -45,10 +45,10 @@ LMC_API size_t lmc_compress_bound(size_t size)
 /* An LMC file of one nameless file of size bytes, which are at src or, where stream is not NULL,
  * come from there. It is one nameless tensor where its elements are whole bytes of a known kind: so
  * a reader can tell the dtype. */
-static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
-                                           enum lmc_dtype dtype, const void *src,
-                                           const lmc_stream *stream,
-                                           const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
+                                                     enum lmc_dtype dtype, const void *src,
+                                                     const lmc_stream *stream,
+                                                     const lmc_compress_options *options)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
     lmc_writer_options writer_options;
@@ -88,9 +88,9 @@ static enum lmc_status lmc__write_one_file(const lmc_sink *sink, uint64_t size,
     return status;
 }
 
-LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                     size_t size, enum lmc_dtype dtype,
-                                     const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size,
+                                               const void *src, size_t size, enum lmc_dtype dtype,
+                                               const lmc_compress_options *options)
 {
     lmc_compress_options o;
     lmc__fixed_sink fixed;
@@ -110,9 +110,9 @@ LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t *dst_size
 #endif
 
 /* A reader of the LMC file at src; its only regular file, without a base. */
-static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file, lmc_memory *memory,
-                                     const void *src, size_t src_size,
-                                     const lmc_compress_options *options)
+LMC__COLD static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
+                                               lmc_memory *memory, const void *src, size_t src_size,
+                                               const lmc_compress_options *options)
 {
     lmc_reader_options reader_options;
     lmc_source source;
@@ -134,9 +134,9 @@ static enum lmc_status lmc__open_one(lmc_reader **reader, const lmc_file **file,
     return LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, uint64_t *size,
-                                              enum lmc_dtype *dtype,
-                                              const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size,
+                                                        uint64_t *size, enum lmc_dtype *dtype,
+                                                        const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -154,8 +154,9 @@ LMC_API enum lmc_status lmc_decompressed_size(const void *src, size_t src_size, 
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size, const void *src,
-                                       size_t src_size, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size_t *dst_size,
+                                                 const void *src, size_t src_size,
+                                                 const lmc_compress_options *options)
 {
     lmc_compress_options o;
     const lmc_file *file;
@@ -220,8 +221,9 @@ static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_pa
 }
 
 #ifndef LMC_NO_ENCODER
-LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
-                                          enum lmc_dtype dtype, const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
+                                                    enum lmc_dtype dtype,
+                                                    const lmc_compress_options *options)
 {
     lmc__file_to_file f;
     lmc_source source;
@@ -258,8 +260,8 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                            const lmc_compress_options *options)
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
 {
     lmc_restore_options o;
     lmc__file_to_file f;

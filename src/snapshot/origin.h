@@ -21,34 +21,32 @@
  *
  * Where a base is refused. In this order; each check rests on those before it.
  *
- *   what is checked               where                        when               status
- *   ----------------------------  ---------------------------  -----------------  ------------
- *   the base describes itself     lmc__open_origin             opening            ARGUMENT
- *   a delta has a base            lmc__check_base (restore)    header             BASE_MISSING
- *                                 lmc__read_prediction         a block is read    BASE_MISSING
- *                                 lmc__restore, if nothing     the end            BASE_MISSING
- *                                 is written
- *   it is the one that the        lmc__check_base              header             BASE_WRONG
- *   header names
- *   no delta without a base in    lmc__check_run_features      RUN section;       CORRUPT
- *   the header                                                 opening
- *   segments map to bytes that    lmc__check_predictions       RUN section;       CORRUPT; in
- *   the base has                                               opening            salvage
- * BASE_WRONG the base can be read          lmc_base.read                a block is read    what it
- * says the very bytes: Content_CRC   codec/get_block.h            a block is         BASE_WRONG
- *                                                              decoded
- *   in place, done_size is of     lmc__restore_block,          the block of       ARGUMENT
- *   whole blocks, within all      lmc__restore                 done_size; the end
- *   in place, what is already     lmc__decode_snapshot_task    each block before  BASE_WRONG
- *   written is the delta's                                     done_size
- *   in place, files of the same   lmc_reader_can_restore_in_   the caller asks    0
- *   paths, kinds, sizes           place
+ *   what is checked                  where                            when             status
+ *   -------------------------------  -------------------------------  ---------------  ------------
+ *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
+ *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
+ *                                    lmc__read_prediction             a block is read  BASE_MISSING
+ *                                    lmc__restore, nothing written    the end          BASE_MISSING
+ *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
+ *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
+ *   header                                                            opening
+ *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
+ *   base has                                                          opening          salvage
+ *                                                                                      BASE_WRONG
+ *   the base can be read             lmc_base.read                    a block is read  what it says
+ *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
+ *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
+ *   blocks, within all               lmc__restore                     the end
+ *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
+ *   the delta's                                                       done_size
+ *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
+ *   paths, kinds, sizes
  *
- * The fingerprint protects the whole (a mistake about which file it is); the CRC each block, also
- * from a base that changes while it is read, or whose fingerprint nobody could check (in place,
- * salvage). A base of the right fingerprint that lacks what a segment names is no wrong base: the
- * delta contradicts itself; but in salvage the header with the fingerprint may be lost. Where a
- * prediction is of the snapshot's own, a Content_CRC that does not match is CHECKSUM. */
+ * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
+ * read, or whose fingerprint nobody could check (in place, salvage). A base of the right fingerprint
+ * that lacks what a segment names is no wrong base: the delta contradicts itself; but in salvage the
+ * header with the fingerprint may be lost. Where a prediction is of the snapshot's own, a
+ * Content_CRC that does not match is CHECKSUM. */
 
 /* Bytes of a stream. */
 typedef struct lmc__range {
@@ -85,8 +83,8 @@ typedef struct lmc__origin {
  * file has a path and a known size, every tensor a name and a dtype. Its fingerprint is of those
  * that its files and tensors are said to have; whether its bytes are theirs shows when they are
  * read. On errors the origin is to be freed all the same. */
-static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
-                                        const lmc_base *base, void *alloc_user)
+LMC__COLD static enum lmc_status lmc__open_origin(lmc__origin *o, const lmc__listing *listing,
+                                                  const lmc_base *base, void *alloc_user)
 {
     size_t i, j;
     memset(o, 0, sizeof *o);
@@ -132,15 +130,16 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* From item *i on the next one of that name; NULL: there are no more. Numbers are kept in 32 bits,
- * plus 1. */
+/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
+ * 1. */
 static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
 {
     const lmc__item *const item = lmc__get_item(o, *i);
-    return *i < o->items.size / sizeof *item && ++*i < UINT32_MAX && item->size == strlen(name) &&
-                   memcmp(item->name, name, item->size) == 0
-               ? item
-               : NULL;
+    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
+        memcmp(item->name, name, item->size) != 0)
+        return NULL;
+    ++*i;
+    return item;
 }
 
 static size_t lmc__first_named(const lmc__origin *o, const char *name)
@@ -157,8 +156,8 @@ static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const ch
 /* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
  * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
  * path: optimizer states have the names of their weights. */
-static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                const char *dtype, uint64_t size)
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
 {
     size_t i = lmc__first_named(o, name);
     const lmc__item *item;
@@ -174,11 +173,13 @@ static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const ch
 }
 
 /* The same for a part of another item. */
-static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
+LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    size_t i = part->name ? lmc__first_named(o, part->name) : SIZE_MAX;
     const lmc__item *item;
-    while (part->name && (item = lmc__next_named(o, part->name, &i)) != NULL) {
+    size_t i;
+    if (!part->name) return 0;
+    i = lmc__first_named(o, part->name);
+    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
         const uint64_t size = lmc__item_size(o, item);
         if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
             part->size <= size - part->offset)
@@ -186,9 +187,6 @@ static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
     }
     return 0;
 }
-#endif
-
-#ifndef LMC_NO_ENCODER
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -284,7 +282,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 
 /* The number of the base's tensor that t is, but for what stands before its name, plus 1; or 0. The
  * end has two parts at least: too many tensors are called "weight". */
-static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
+LMC__COLD static uint32_t lmc__match_by_end(const lmc__origin *o, const lmc_tensor *t)
 {
     const char *end = t->name;
     unsigned parts;
@@ -332,8 +330,9 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
 }
 
 /* Segment s of the run, which has a prediction, maps to bytes that are there. */
-static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                          const lmc__segment *s, enum lmc_status not_in_base)
+LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
+                                                    const lmc__segment *s,
+                                                    enum lmc_status not_in_base)
 {
     const enum lmc_status refused =
         run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;

@@ -15,7 +15,7 @@
 /* What a reader tells of its snapshot without decoding anything: files, hashes, metadata, and where
  * coded bytes are. */
 
-LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
+LMC__COLD LMC_API enum lmc_status lmc_reader_get_info(const lmc_reader *r, lmc_snapshot_info *info)
 {
     if (!r || !info) return LMC_ERR_ARGUMENT;
     *info = r->info;
@@ -116,8 +116,9 @@ LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t has
     return LMC_OK;
 }
 
-LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
-                                                     const lmc_tensor *tensor, uint8_t hash[32])
+LMC__COLD LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_number,
+                                                               const lmc_tensor *tensor,
+                                                               uint8_t hash[32])
 {
     const lmc_file *const file = lmc_reader_get_file(r, file_number);
     size_t i, number;
@@ -130,7 +131,7 @@ LMC_API enum lmc_status lmc_reader_read_content_hash(lmc_reader *r, size_t file_
     return LMC_OK;
 }
 
-static const char *lmc__key_at(const lmc__tables *t, size_t i)
+static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
 {
     return (const char *)t->keys.data +
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
@@ -144,22 +145,22 @@ LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, c
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
     if (i >= r->tables.n_metadata) return LMC_ERR_NOT_FOUND;
     entry = (const lmc__metadata_entry *)(const void *)r->tables.metadata.data + i;
-    *key = lmc__key_at(&r->tables, i);
+    *key = lmc__metadata_key(&r->tables, i);
     *value = entry->value;
     *size = entry->size;
     return LMC_OK;
 }
 
 /* Keys ascend, and none has a NUL (index.h). */
-LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
-                                                 const void **value, size_t *size)
+LMC__COLD LMC_API enum lmc_status lmc_reader_find_metadata(const lmc_reader *r, const char *key,
+                                                           const void **value, size_t *size)
 {
     const lmc__tables *const t = r ? &r->tables : NULL;
     const char *found;
     size_t i;
     if (!r || !key || !value || !size) return LMC_ERR_ARGUMENT;
-    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__key_at(t, i), key) < 0);
-    if (i == t->n_metadata || strcmp(lmc__key_at(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
+    LMC__FIND_FIRST(i, 0, t->n_metadata, strcmp(lmc__metadata_key(t, i), key) < 0);
+    if (i == t->n_metadata || strcmp(lmc__metadata_key(t, i), key) != 0) return LMC_ERR_NOT_FOUND;
     return lmc_reader_get_metadata(r, i, &found, value, size);
 }
 

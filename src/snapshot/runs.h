@@ -12,10 +12,8 @@
 /* A segment: bytes of a run whose predictions lie side by side. The segments of a run cover it
  * without a gap, in order. */
 typedef struct lmc__segment {
-    /* within the stream */
-    uint64_t start, size;
-    /* within the base's item, or the file: where the prediction begins */
-    uint64_t base_offset;
+    uint64_t start, size; /* within the stream */
+    uint64_t base_offset; /* within the base's item, or the file: where the prediction begins */
     /* 0: zeros. By the base: number of the item, plus 1. By its own snapshot: number of the file,
      * plus 1 */
     uint32_t base;
@@ -23,19 +21,13 @@ typedef struct lmc__segment {
 
 /* A run, as its RUN body describes it. Its place in the stream is where the run before it ends. */
 typedef struct lmc__run {
-    /* within the stream */
-    uint64_t start;
+    uint64_t start; /* within the stream */
     uint64_t size;
-    /* decoded bytes of each block but the last */
-    size_t block_size;
-    /* at most 2^32 - 1 */
-    uint64_t n_blocks;
-    /* number of the stream */
-    size_t stream;
-    /* LMC__PREDICT_... */
-    unsigned prediction;
-    /* enum lmc_conversion, of a prediction by the run's own snapshot */
-    unsigned conversion;
+    size_t block_size;   /* decoded bytes of each block but the last */
+    uint64_t n_blocks;   /* at most 2^32 - 1 */
+    size_t stream;       /* its number */
+    unsigned prediction; /* LMC__PREDICT_... */
+    unsigned conversion; /* enum lmc_conversion, of a prediction by the run's own snapshot */
     /* those of many runs may be in one buffer: from this one on; none without a prediction */
     size_t first_segment;
     uint32_t n_segments;
@@ -101,9 +93,8 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     return LMC_OK;
 }
 
-/* The next segment, which begins at s->start. last: number of the
- * item or file of the last segment that has one, -1 at first. Items and files are numbered below
- * 2^32 - 1. */
+/* The next segment, which begins at s->start. last: number of the item or file of the last segment
+ * that has one, -1 at first. These numbers are below 2^32 - 1. */
 static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t *last)
 {
     uint64_t reference;
@@ -124,12 +115,9 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
 }
 
 /* A RUN body that continues a stream of the list, of which *position bytes have been covered;
- * advances *position over the run. Its segments are appended to a buffer.
- *
- * Checked here, beside what lmc__get_run checks: segments that are as many as the body says, that
- * end where the run does and within the stream. An entry has 2 bytes, so the buffer grows in
- * proportion to the body. Not checked here: whether what predicts them is there
- * (lmc__check_predictions). */
+ * advances *position over the run. Its segments are appended to a buffer: an entry has 2 bytes, so
+ * that grows in proportion to the body. They are as many as the body says, and end where the run
+ * does, within the stream. Whether what predicts them is there is not checked here. */
 LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segments,
                                                 const uint8_t *body, size_t size,
                                                 const lmc__listing *l, size_t stream_number,
@@ -140,10 +128,9 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     uint64_t n_segments, i;
     int64_t last = -1;
     lmc__segment s;
-    lmc__cursor c;
+    lmc__cursor c = {body, body};
     LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
-    c.p = body;
-    c.end = body + size;
+    c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
     LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
     run->start = *position;

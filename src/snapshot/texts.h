@@ -44,8 +44,8 @@ static void lmc__make_number(lmc__text *x, uint64_t v)
 
 /* The text of one tensor; but for the first, the comma in front of it is a part of that. name: what
  * stands for its name there. */
-static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i, const void *name,
-                            size_t name_size)
+LMC__COLD static void lmc__make_entry(lmc__text *x, const lmc_file *file, size_t i,
+                                      const void *name, size_t name_size)
 {
     const lmc_tensor *const t = &file->tensors[i];
     const uint64_t data = file->tensors[0].offset;
@@ -108,7 +108,8 @@ static enum lmc_status lmc__get_text_size(lmc__listed_file *f, uint64_t *size)
 
 /* Bytes [offset, offset + size) of the file's header text, whose size was asked for and which has
  * them. */
-static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst, size_t size)
+LMC__COLD static void lmc__read_text(const lmc__listed_file *f, uint64_t offset, uint8_t *dst,
+                                     size_t size)
 {
     const lmc__text_entry *const entries = lmc__text_entries(f);
     lmc__text x;

@@ -125,14 +125,19 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     return LMC_OK;
 }
 
-static void lmc__free_quantizers(lmc_writer *w); /* copy.h */
-
-/* At any time: what was written is then no LMC file, as it has no trailer. */
+/* At any time, also in the midst of a file: what was written is then no LMC file, as it has no
+ * trailer. The sink is the caller's, and is not closed. */
 LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
 {
+#ifndef LMC_NO_QUANTIZE
+    size_t i;
+#endif
     if (!w) return;
     lmc__free_coder(&w->coder);
-    lmc__free_quantizers(w);
+#ifndef LMC_NO_QUANTIZE
+    for (i = 0; i < w->quantizers.size / sizeof(lmc_quantizer *); i++)
+        lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
+#endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
     lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);

@@ -3,10 +3,10 @@
 
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "memory.h"
-#include "../../formats/utf8.h"
+#include "utf8.h"
 
 /* Control characters of C0 and C1, of formatting and direction, ends of lines, what has no width,
  * tags and what is no character (Unicode 15: Cc, Cf, Zl, Zp, and fillers that look like nothing).
@@ -47,9 +47,9 @@ size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, s
     return n;
 }
 
-size_t format_printable(char *out, size_t cap, const char *text)
+static size_t format_part(char *out, size_t cap, const char *text, size_t left)
 {
-    size_t n = 0, left = strlen(text);
+    size_t n = 0;
     while (left) {
         char one[MAX_PRINTABLE];
         size_t used;
@@ -64,10 +64,15 @@ size_t format_printable(char *out, size_t cap, const char *text)
     return n;
 }
 
-char *copy_printable(const char *text)
+size_t format_printable(char *out, size_t cap, const char *text)
 {
-    const size_t cap = strlen(text) * MAX_PRINTABLE + 1;
-    char *copy = (char *)resize(NULL, cap, 1);
-    format_printable(copy, cap, text);
+    return format_part(out, cap, text, strlen(text));
+}
+
+char *copy_printable(const char *text, size_t size)
+{
+    const size_t cap = size * MAX_PRINTABLE + 1;
+    char *copy = (char *)malloc(cap);
+    if (copy) format_part(copy, cap, text, size);
     return copy;
 }

@@ -1,15 +1,12 @@
 /* printable.h - text that a terminal shows as it is, and does not obey
  * SPDX-License-Identifier: MIT
  *
- * Names, paths, dtypes and metadata come from files, and may hold anything. What would move the
- * cursor, change colours, end the line, turn the direction of writing or be seen by nobody is
- * escaped instead: \xHH for a byte that is no UTF-8 or a control character, \u{HHHH} for a
- * character. Everything else is shown as it is.
+ * Names come from files, and may hold anything. What would move the cursor, change colours, end the
+ * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8 or
+ * a control character, \u{HHHH} for a character.
  */
-#ifndef LMC_CLI_PRINTABLE_H
-#define LMC_CLI_PRINTABLE_H
-
-#include "platform.h"
+#ifndef LMC_FORMATS_PRINTABLE_H
+#define LMC_FORMATS_PRINTABLE_H
 
 #include <stddef.h>
 
@@ -24,7 +21,7 @@ size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, s
  * size without the zero. */
 size_t format_printable(char *out, size_t cap, const char *text);
 
-/* The same, all of it; to be freed. */
-char *copy_printable(const char *text);
+/* All of a text of size bytes; to be freed. NULL: memory has run out. */
+char *copy_printable(const char *text, size_t size);
 
 #endif
