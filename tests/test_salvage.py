@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import struct
@@ -333,6 +334,145 @@ class Salvage(Case):
             if os.path.exists(self.path("out/salvage.json")):
                 self.check(json.loads(self.read("out/salvage.json")), want)
                 shutil.rmtree(self.path("out"))
+
+
+def index_body(data):
+    index, size, _ = struct.unpack("<QQQ", data[-40:-16])
+    return data[index + 20:index + size]
+
+
+def index_replaced(data, body):
+    """A snapshot with another body of its index: hand made, with the checksums that belong to it."""
+    def crc32c(b):
+        crc = 0xFFFFFFFF
+        for byte in b:
+            crc ^= byte
+            for _ in range(8):
+                crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+        return crc ^ 0xFFFFFFFF
+    index = struct.unpack("<Q", data[-40:-32])[0]
+    head = b"INDX" + struct.pack("<Q", len(body))
+    head += struct.pack("<II", crc32c(head), crc32c(body))
+    trailer = struct.pack("<QQQBBH", index, 20 + len(body), index + 20 + len(body) + 40, 1, 0, 0)
+    return data[:index] + head + body + trailer + struct.pack("<I", crc32c(trailer)) + b"\x94LMC\r\n\x1a\n"
+
+
+def ends(part):
+    return part["offset"], part["offset"] + part["size"] - 1
+
+
+def place_of_damage(text):
+    """(path, tensor or None, first byte, last byte), as a message has them."""
+    place = re.search(r"\(bytes (\d+) to (\d+) of (?:the tensor '(\w+)')?(?: of )?(?:'([^']+)')?", text)
+    return (place[4] or "", place[3], int(place[1]), int(place[2])) if place else text
+
+
+class Places(Case):
+    """Where a snapshot is damaged: all verbs name one place."""
+
+    def test_a_lost_beginning(self):
+        """The first page is gone: not "not an LMC file", when the end is one's."""
+        self.write("a", safetensors([("w", "BF16", [60000], bf16(60000))]))
+        self.lmc("a")
+        self.write("b.lmc", bytes(4096) + self.read("a.lmc")[4096:])
+        for args in (["-t", "b.lmc"], ["-d", "-o", "x", "b.lmc"], ["cat", "b.lmc", "w"]):
+            self.refuses(None, *args, code=3, says="'lmc salvage' recovers it then")
+        self.write("c.lmc", bytes(9000))
+        self.assertNotIn(b"salvage", self.refuses(None, "-t", "c.lmc", code=3, says="").stderr)
+
+    def test_what_is_damaged(self):
+        """File and tensor are named, and what helps; bytes after the end are counted, by all alike."""
+        names = ["w%d" % i for i in range(5)]
+        self.write("d/a.safetensors", safetensors([(n, "BF16", [100000], bf16(100000, i)) for i, n in enumerate(names)]))
+        self.write("d/config.json", b"{}")
+        self.lmc("d")
+        data = self.read("d.lmc")
+        at = len(data) * 6 // 10
+        self.write("flip.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+        for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc")):
+            text = self.refuses(None, *args, code=3).stderr.decode()
+            self.assertIn("'lmc salvage' recovers what is intact", text)
+            tensor = re.search(r"\(bytes \d+ to \d+ of the tensor '(w\d)' of 'a.safetensors'\)", text)[1]
+            self.lmc("cat", "flip.lmc", tensor, code=3, says="of the tensor '%s'" % tensor)
+        lost = json.loads(self.lmc("salvage", "--json", "flip.lmc", code=3).stdout)
+        self.assertIn(tensor, [t["name"] for f in lost["files"] for t in f["tensors"] if t["state"] != "intact"])
+        self.write("long.lmc", data + b"xyz")
+        for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("cat", "-o", "out")):
+            self.refuses(None, *args, "long.lmc", *(["w1"] if args[0] == "cat" else []), code=3,
+                         says="3 bytes follow the end of the snapshot, which is at %d: cut them off" % len(data))
+        self.write("text.lmc", data.replace(b"\r\n", b"\n"))
+        for args in (("-t",), ("-l",)):
+            self.lmc(*args, "text.lmc", code=3, says="send it as binary data")
+        self.write("version.lmc", data[:8] + b"\3" + data[9:])  # what follows the version of another format is not for this reader to check
+        self.lmc("-t", "version.lmc", code=1, says="written by a newer lmc, in format 3.0: update lmc")
+        for back in (200, 30):  # the index and the trailer: a file was named that is intact
+            self.write("end.lmc", data[:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
+            for args in (("-t",), ("-l",), ("-d", "-o", "out"), ("verify",), ("cat",)):
+                p = self.refuses(None, *args, "end.lmc", *(["w1"] if args[0] == "cat" else []), code=3)
+                self.assertIn("(in the index, the table at the end)", p.stderr.decode())
+            self.write("both.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:-back] + bytes([data[-back] ^ 16]) + data[1 - back:])
+            text = self.refuses(None, "-t", "both.lmc", code=3).stderr.decode()
+            self.assertRegex(text, r"\(bytes \d+ to \d+ of the tensor '%s' of 'a.safetensors'\)" % tensor)
+        self.lmc("dump", "version.lmc", code=3, says="but was, as Header_CRC tells")
+        self.lmc("-d", "d/config.json", code=3, says="not an LMC file")
+        self.lmc("cat", "d.lmc", "w1[5000000]", code=2, says="has 100000 elements in dimension 1, and the slice asks for number 5000000")
+
+    def test_cat_of_another_tensor(self):
+        """Blocks of one snapshot with what the index of another one says of them: `cat`, which reads large tensors part by part,
+        took them for the tensor that the index names."""
+        packed = []
+        for i in range(2):
+            noise = bytes(random.Random(7).randbytes(5 << 20)[:-1]) + bytes([i]) # stored as it is: blocks of one size
+            self.write("n%d" % i, safetensors([("w", "U8", [5 << 20], noise)]))
+            self.lmc("n%d" % i)
+            packed.append(self.read("n%d.lmc" % i))
+        bodies = [index_body(data) for data in packed]
+        self.assertEqual(len(bodies[0]), len(bodies[1]))
+        told = [json.loads(self.lmc("-l", "--json", "n%d.lmc" % i).stdout) for i in range(2)]
+        body = bodies[1]
+        for find in (lambda s: s["fingerprint"], lambda s: s["files"][0]["tensors"][0]["fingerprint"]):
+            self.assertIn(bytes.fromhex(find(told[1])), body)
+            body = body.replace(bytes.fromhex(find(told[1])), bytes.fromhex(find(told[0])))
+        self.write("forged.lmc", index_replaced(packed[1], body))
+        self.lmc("cat", "n1.lmc", "w", "-o", "w")
+        self.assertEqual(self.read("w"), noise)
+        self.refuses(None, "cat", "forged.lmc", "w", "-o", "v", code=3, says="in the tensor 'w'")
+        self.assertFalse(os.path.exists(self.path("v")))
+
+    def test_damage_is_in_the_tensor_that_is_named(self):
+        """The place was found in steps of 64 KiB, so what was named was a tensor before it."""
+        self.write("d/a.safetensors", safetensors(
+            [("a", "BF16", [100000], bf16(100000))] + [("n%d" % i, "BF16", [3000], bf16(3000, i)) for i in range(4)] +
+            [("f%d" % i, "F32", [2000], f32(2000)) for i in range(3)] + [("b", "BF16", [100000], bf16(100000, 7))]))
+        self.write("d/z.txt", b"hello world " * 1000)
+        self.lmc("d")
+        data = self.read("d.lmc")
+        for k in range(12):
+            at = 800 + (len(data) - 1900) * k // 11
+            self.write("flip.lmc", data[:at] + bytes([data[at] ^ 1]) + data[at + 1:])
+            text = self.lmc("-t", "flip.lmc", code=3).stderr.decode()
+            lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"]
+            self.assertIn(place_of_damage(text), [(f["path"], t["name"], *ends(part)) for f in lost for t in f["tensors"] for part in t["lost"]] +
+                          [(f["path"], None, *ends(part)) for f in lost for part in f["lost"]], text)
+
+    def test_one_place_for_one_damage(self):
+        """-t counted from the start of the file, salvage from that of the tensor, and -t was a block too early
+        where blocks are decoded together."""
+        sizes = [400000, 70000, 300000]
+        self.write("a.safetensors", safetensors([("w%d" % i, "BF16", [n], bf16(n, i)) for i, n in enumerate(sizes)]))
+        self.lmc("a.safetensors")
+        data = self.read("a.safetensors.lmc")
+        for k in range(10):
+            at = 2000 + (len(data) - 4000) * k // 9
+            self.write("flip.lmc", data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1:])
+            lost = json.loads(self.lmc("salvage", "--json", "-o", "saved%d" % k, "flip.lmc", code=3).stdout)["files"][0]
+            (tensor, part), = [(t["name"], part) for t in lost["tensors"] for part in t["lost"]]
+            for args in (("-t", "flip.lmc"), ("-d", "-o", "out", "flip.lmc"), ("-dc", "flip.lmc"), ("verify", "flip.lmc"), ("cat", "flip.lmc", tensor),
+                         ("cat", "flip.lmc", "%s[%d:%d]" % (tensor, part["first_element"] + 5, part["first_element"] + 6)), ("stats", "flip.lmc"),
+                         ("diff", "flip.lmc", "a.safetensors"), ("rebase", "--onto", "none", "flip.lmc", "-o", "out"),
+                         ("cat", "flip.lmc", "--safetensors", "-o", "out")):
+                text = self.refuses(None, *args, code=3).stderr.decode()
+                self.assertEqual(place_of_damage(text), ("", tensor, *ends(part)), text)
 
 
 if __name__ == "__main__":
