@@ -15,7 +15,7 @@ PEERS = (  # of results.SHOWN: name; one tensor; delta; checksums. What they can
     ("OpenZL huffman", "OpenZL 0.3.0", "no", "no", "yes"),
     ("zstd -1, bytes", "zstd 1.5.4 -1", "no", "yes", "yes"))
 DELTAS = (("bf16 weights", ["model.bf16"]), ("fp32 master weights", ["master.f32"]), ("Adam, first moment, fp32", ["exp_avg.f32"]),
-          ("Adam, second moment, fp32", ["exp_avg_sq.f32"]), ("all four", ["model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32"]))
+          ("Adam, second moment, fp32", ["exp_avg_sq.f32"]), ("all four (bf16 from fp32: free)", ["model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32"]))
 
 
 def table(head, rows):
@@ -39,7 +39,7 @@ def peer(name):
 
 def make_numbers():
     best, avx2 = peer("LMC avx512"), peer("LMC avx2")
-    return ("* **%.1f GB/s** in and **%.1f GB/s** out, in memory, on one AVX-512 core, checksums included; %.1f and %.1f with AVX2." %
+    return ("* One AVX-512 core compresses **%.1f GB/s** and decompresses **%.1f GB/s**, in memory, checksums included; with AVX2, %.1f and %.1f." %
             (best["encode_gb_s"], best["decode_gb_s"], avx2["encode_gb_s"], avx2["decode_gb_s"]))
 
 
@@ -49,7 +49,7 @@ def make_peers():
         row = peer(name)
         rows.append([title, percent(row), "%.2f" % row["encode_gb_s"], "%.2f" % row["decode_gb_s"], *features])
     head = ["bf16 weights", "size", "in, GB/s", "out, GB/s", "reads one tensor", "deltas", "checksums"]
-    return table(head, rows) + "\n\nIn memory, one core, taking turns in one run: lmc.h %s, %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
+    return table(head, rows) + "\n\nGaussian numbers, in memory, one core, codecs in turns: lmc.h %s, %s." % (stamp("peers")["lmc.h"], stamp("peers")["machine"].partition(", L2")[0])
 
 
 def compressed(new, *base):
@@ -73,7 +73,7 @@ def make_deltas():
             (base, _), (next_one, size), (tenth, _) = map(gather, (1000, 1001, 1010))
             sizes = compressed(next_one), compressed(next_one, "--base", base), compressed(tenth, "--base", base)
         rows.append([title, *("%.1f %%" % (100 * x / size) for x in sizes)])
-    return table(["", "alone", "next step", "ten steps"], rows)
+    return table(["", "alone", "delta of one step", "of ten steps"], rows)
 
 
 def make_summary():

@@ -12,6 +12,7 @@
 
 #include "../input/base.h"
 #include "../input/common.h"
+#include "restorer.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/replace.h"
@@ -96,10 +97,11 @@ int begin_parts(struct restored_tree *t, const struct stat *input, const char *f
     if (!t->is_merged && errno != ENOENT) code = fail_errno(t->target, errno, "cannot access it");
     else if (t->is_merged && !S_ISDIR(st.st_mode)) code = fail(CODE_ERROR, t->target, NO_DIRECTORY);
     t->device = st.st_dev;
-    for (char *slash = strchr(end + 1, '/'); t->is_merged && slash; slash = strchr(end + 1, '/')) {
-        *slash = 0;
+    while (t->is_merged && *end) { /* it is "" of a directory that is empty */
+        char *const next = end + 1 + strcspn(end + 1, "/"), behind = *next;
+        *next = 0;
         if (lstat(way, &st) != 0 || !S_ISDIR(st.st_mode)) break;
-        *(end = slash) = '/';
+        *(end = next) = behind;
         t->device = st.st_dev;
     }
     *end = 0;
@@ -202,6 +204,7 @@ int end_tree_file(struct restored_tree *t, const lmc_file *file)
     if (t->outlet.fd < 0) {
         keep_attributes(t, file);
     } else {
+        if (t->input) complete_attributes(&a, t->input);
         error = outlet_finish(&t->outlet);
         if (!error) error = set_attributes(t->outlet.fd, &a);
         if (!error) error = sync_file(t);
@@ -319,7 +322,8 @@ static int put_tree(struct restored_tree *t, const struct stat *input, const str
     if (!error) error = publish_tree(t);
     if (!error) return remove_replaced(t, sync_directory_of(t->target));
     code = error == EEXIST
-               ? fail(CODE_ERROR, t->target, "exists already; use -f to replace it")
+               ? fail(CODE_ERROR, t->target, "exists already%s",
+                      t->o->force ? "" : "; use -f to replace it")
                : fail_errno(t->target, error, "cannot put the restored directory there");
     remove_temporary();
     return code;
@@ -340,22 +344,31 @@ int exchange_tree(struct restored_tree *t, const struct stat *old)
 
 /* -- parts, into a directory that is there -- */
 
+/* Nothing can be moved to another file system. directory: of what is restored; full: what to name */
+static int check_device(const struct restored_tree *t, const char *directory, const char *full)
+{
+    struct stat st;
+    if (lstat(directory, &st) != 0 || st.st_dev == t->device) return CODE_OK;
+    return fail(CODE_ERROR, full,
+                "is on another file system than other parts of this command; restore it by a "
+                "command of its own");
+}
+
 /* What is at the place of a directory, or of a file or link, whose parent is there: nothing, or
  * what may be there. A link to a directory is none: what is restored stays below the target. */
 static int check_place(const struct restored_tree *t, const char *path, int is_directory,
                        int *is_there)
 {
-    char *full = join_path(t->target, path);
+    char *full = join_path(t->target, path), *parent = directory_of(full);
     struct stat st;
     int code = CODE_OK;
     *is_there = lstat(full, &st) == 0;
     if (!*is_there && errno != ENOENT) code = fail_errno(full, errno, "cannot access it");
+    else if (!*is_there) code = check_device(t, parent, full);
     else if (*is_there && is_directory && !S_ISDIR(st.st_mode))
         code = fail(CODE_ERROR, full, NO_DIRECTORY);
-    else if (*is_there && is_directory && st.st_dev != t->device) /* nothing can be moved there */
-        code = fail(CODE_ERROR, full,
-                    "is on another file system than %.300s; restore what is below it with -o",
-                    t->target);
+    else if (*is_there && is_directory && st.st_dev != t->device)
+        code = check_device(t, full, full);
     else if (*is_there && !is_directory && S_ISDIR(st.st_mode))
         code = fail(CODE_ERROR, full, "exists already, as a directory");
     else if (*is_there && !is_directory && same_file(&st, t->input))
@@ -364,6 +377,7 @@ static int check_place(const struct restored_tree *t, const char *path, int is_d
     else if (*is_there && !is_directory && !t->o->force)
         code = fail(CODE_ERROR, full, "exists already; use -f to overwrite it");
     else if (*is_there && !is_directory) code = protect_bases(NULL, full, 0, t->o);
+    free(parent);
     free(full);
     return code;
 }
@@ -436,7 +450,7 @@ int commit_parts(struct restored_tree *t)
     struct part *moved;
     size_t n = 0;
     int code, error;
-    if (!t->is_merged) return commit_tree(t, 0, NULL);
+    if (!t->is_merged) return commit_tree(t, 0, t->input);
     code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
     error = code == CODE_OK ? finish_directories(t) : 0;
     if (error) code = fail_errno(t->target, error, "cannot bring what was restored to the disk");

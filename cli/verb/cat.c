@@ -189,15 +189,6 @@ static int copy_view(struct extract *e)
     enum lmc_status status;
     size_t n;
     int code;
-    if (view->is_ambiguous)
-        return fail(CODE_ERROR, view->name,
-                    "is the name of several tensors of the file; restore it with -d, and read it "
-                    "with PyTorch");
-    if (!resolve_flags(NULL, 0, view->dtype, view->flags))
-        return fail(CODE_ERROR, view->name,
-                    "is conjugated or negated by a flag of PyTorch, which is not known of %s; "
-                    "restore the file with -d, and read it with PyTorch",
-                    view->dtype);
     for (unsigned i = 0; i < view->rank; i++) {
         if (e->slice.count[i] == 0) return CODE_OK;
         extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
@@ -309,6 +300,16 @@ static int plan_cat(struct extract *e, int has_slice)
     enum lmc_dtype dtype = lmc_dtype_find(t->dtype);
     unsigned bits = lmc_dtype_bits(dtype);
     if (e->view) {
+        if (e->view->is_ambiguous)
+            return fail(
+                CODE_ERROR, e->view->name,
+                "is the name of several tensors of the file; restore it with -d, and read it "
+                "with PyTorch");
+        if (!resolve_flags(NULL, 0, e->view->dtype, e->view->flags))
+            return fail(CODE_ERROR, e->view->name,
+                        "is conjugated or negated by a flag of PyTorch, which is not known of %s; "
+                        "restore the file with -d, and read it with PyTorch",
+                        e->view->dtype);
         plan_extract(e, e->view->bits / 8);
         return CODE_OK;
     }

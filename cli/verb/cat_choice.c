@@ -171,7 +171,9 @@ enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char
     }
     w.is_listed = 0;
     if (c->n == 1 || (c->n == 0 && name)) choose_all(c, a, &w);
-    return c->n == 0 ? LMC_ERR_NOT_FOUND : c->n == 1 ? LMC_OK : LMC_ERR_AMBIGUOUS;
+    for (size_t i = 1; i < c->n; i++) /* of one file: the views are equal, or is_ambiguous */
+        if (!name || c->list[i].file != c->list->file) return LMC_ERR_AMBIGUOUS;
+    return c->n == 0 ? LMC_ERR_NOT_FOUND : LMC_OK;
 }
 
 /* -- slices: NAME[start:stop,index,:], as in NumPy, without steps -- */

@@ -340,6 +340,16 @@ static int extract_entry(struct extraction *x, size_t number, const char *path)
     return code == CODE_OK ? end_tree_file(&x->tree, &f) : code;
 }
 
+/* Whether it stands in the tree already: "latest" and "latest/config.json" were both named. */
+static int is_made(const struct extraction *x, const char *path)
+{
+    char *made = x->tree.root ? join_path(x->tree.root, path) : NULL;
+    struct stat st;
+    const int result = made && lstat(made, &st) == 0 && S_ISREG(st.st_mode);
+    free(made);
+    return result;
+}
+
 /* What a link leads to: at its own place, if that was not restored yet, or in that of the link. */
 static int extract_led(struct extraction *x, const struct led *l)
 {
@@ -354,7 +364,7 @@ static int extract_led(struct extraction *x, const struct led *l)
             continue;
         shown = path[size] ? join_path(l->shown, path + size + (size && path[size] == '/'))
                            : copy_string(l->shown, strlen(l->shown));
-        code = extract_entry(x, number, shown);
+        if (!is_made(x, shown)) code = extract_entry(x, number, shown);
         free(shown);
     }
     return code;

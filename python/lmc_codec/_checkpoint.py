@@ -1,8 +1,8 @@
 """A training state in one LMC file: what torch.save() writes of it, with its tensors known by name.
 
 torch.save() runs twice: the first time to learn where it puts each tensor, the second time to code what it writes. So
-nothing is held in memory beside the state, `lmc -d` gives the very file of torch.save(), and torch.load() decides, as
-ever, what may be in it.
+no large tensor is held in memory twice, `lmc -d` gives the very file of torch.save(), and torch.load() decides, as ever,
+what may be in it.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ import contextlib
 import io
 import operator
 import os
+import warnings
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
 
 from . import _arrays, _lmc
-from ._errors import NotFoundError
+from ._errors import ChangedError, NotFoundError
+from ._lmc import printable
 from ._reader import open as open_reader
-from ._writer import Writer
+from ._writer import Writer, count_own_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from ._reader import Reader
     from ._types import Level, Progress
 
+AHEAD = 4 << 20  #: bytes that are read at once: those of a delta's block, or each small tensor would decode it anew
 LARGE = 1 << 14  #: bytes of a write that may be a tensor's; what lies around tensors comes in smaller ones
 
 
@@ -120,16 +124,24 @@ class _Stored(io.RawIOBase):
             return n
 
 
-def _named(obj: Any, prefix: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+def _has_plain_bytes(t: torch.Tensor) -> bool:
+    return (
+        t.device.type == "cpu" and t.layout == torch.strided and t.is_contiguous() and not (t.is_quantized or t.is_conj() or t.is_neg())
+    )
+
+
+def _named(obj: Any, prefix: str = "", above: tuple[int, ...] = ()) -> Iterator[tuple[str, torch.Tensor]]:
     """Tensors of nested dicts, lists and tuples, named by the keys that lead to them."""
     if isinstance(obj, torch.Tensor):
         yield prefix, obj
+    elif id(obj) in above:
+        pass  # a list that holds itself
     elif isinstance(obj, Mapping):
         for key, value in obj.items():
-            yield from _named(value, f"{prefix}.{key}" if prefix else str(key))
+            yield from _named(value, f"{prefix}.{key}" if prefix else str(key), (*above, id(obj)))
     elif isinstance(obj, (list, tuple)):
         for i, value in enumerate(obj):
-            yield from _named(value, f"{prefix}.{i}" if prefix else str(i))
+            yield from _named(value, f"{prefix}.{i}" if prefix else str(i), (*above, id(obj)))
 
 
 def save_checkpoint(
@@ -150,24 +162,40 @@ def save_checkpoint(
     """
     layout = _Layout()
     torch.save(obj, cast("IO[bytes]", layout))
-    rows = _lmc.find_tensors(layout.read_at, layout.size, "")
+    rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
+    if why is not None:
+        warnings.warn(printable(f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"), stacklevel=count_own_frames())
     buffers = {}
     if quantize is not None:
-        found = {name: t for name, t in _named(obj) if t.device.type == "cpu" and t.is_contiguous()}
+        found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}
+        n_names = Counter(t.untyped_storage().data_ptr() for t in found.values())
         for name, _, shape, _, size in rows:
-            if name in found and tuple(found[name].shape) == shape:
+            # what has another name, too, must not change under that
+            if name in found and tuple(found[name].shape) == shape and n_names[found[name].untyped_storage().data_ptr()] == 1:
                 x = _arrays.describe(found[name].detach())
                 if x.nbytes == size:
                     buffers[name] = x.buffer
 
     def write(write: Callable[[Any], None]) -> None:
-        sink = _Sink(write)
+        size = 0
+
+        def write_within(data: Any) -> None:
+            nonlocal size
+            size += len(data)
+            if size > layout.size:
+                raise changed
+            write(data)
+
+        changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
+        sink = _Sink(write_within)
         try:
             torch.save(obj, cast("IO[bytes]", sink))
         except Exception:
             if sink.error is not None:
                 raise sink.error from None
             raise
+        if size < layout.size:
+            raise changed
 
     with contextlib.ExitStack() as stack:
         if isinstance(base, (str, os.PathLike)):  # a delta itself, perhaps
@@ -194,8 +222,11 @@ def load_checkpoint(
         if len(files) != 1:
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
         stored = _Stored(reader, files[0].path, files[0].size)
+        buffered = io.BufferedReader(stored, AHEAD)
+        if buffered.peek(4)[:4] != b"PK\3\4" and buffered.peek(2)[:1] != b"\x80":
+            raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
         try:
-            return torch.load(cast("IO[bytes]", stored), map_location=map_location, weights_only=weights_only)
+            return torch.load(cast("IO[bytes]", buffered), map_location=map_location, weights_only=weights_only)
         except Exception:
             if stored.error is not None:
                 raise stored.error from None

@@ -169,10 +169,11 @@ class Writer:
     def _open(self, target: Any, has_room: bool) -> Any:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
-            if path.endswith(".safetensors"):
+            if path.endswith((".safetensors", ".pt", ".pth", ".ckpt")):
                 import warnings
 
-                text = f"{path} becomes an LMC file, which nothing that reads safetensors knows: give it a name that ends in .lmc"
+                what = "safetensors" if path.endswith(".safetensors") else "files of torch.save()"
+                text = f"{path} becomes an LMC file, which nothing that reads {what} knows: give it a name that ends in .lmc"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
             self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
             try:
@@ -320,7 +321,7 @@ class Writer:
                     except ValueError:
                         pass  # no safetensors file after all: plain bytes
                 elif bytes(view[:4]) == b"PK\3\4":  # of torch.save(), perhaps
-                    tensors = [(*row, None, None) for row in _lmc.find_tensors(view, len(view), os.path.basename(path))]
+                    tensors = [(*row, None, None) for row in _lmc.find_tensors(view, len(view), os.path.basename(path))[0]]
         self._add_stream(file, path, found.st_size, tensors, dtype, found)
 
     def _add_stream(

@@ -17,10 +17,16 @@ static PyObject *make_rows(const struct container *c)
     PyObject *const list = PyList_New(0);
     for (size_t i = 0; list && i < c->n_tensors; i++) {
         const lmc_tensor *const t = &c->tensors[i];
-        PyObject *const row =
-            Py_BuildValue("NsNKK", make_text(t->name), t->dtype, make_shape(t->shape, t->rank),
-                          (unsigned long long)t->offset, (unsigned long long)t->size);
-        const int failed = !row || PyList_Append(list, row) < 0;
+        PyObject *const name = PyUnicode_FromString(t->name), *row;
+        int failed;
+        if (!name && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
+            PyErr_Clear(); /* no name that a snapshot may have: its bytes are plain bytes */
+            continue;
+        }
+        row = !name ? NULL
+                    : Py_BuildValue("NsNKK", name, t->dtype, make_shape(t->shape, t->rank),
+                                    (unsigned long long)t->offset, (unsigned long long)t->size);
+        failed = !row || PyList_Append(list, row) < 0;
         Py_XDECREF(row);
         if (failed) {
             Py_DECREF(list);
@@ -30,8 +36,8 @@ static PyObject *make_rows(const struct container *c)
     return list;
 }
 
-/* (source, size, name) -> rows: the tensors of a file of torch.save() that has this name, without
- * its directory; none, if it is something else. source: as of a Reader, of so many bytes. */
+/* (source, size, name) -> rows, why there are none or None: the tensors of a file of torch.save()
+ * that has this name, without its directory. source: as of a Reader, of so many bytes. */
 PyObject *find_tensors(PyObject *module, PyObject *args)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);
@@ -55,6 +61,11 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     result = container_parse_view(&c, &v, name, NULL);
     done = call_end(&read, state, result == CONTAINER_MEMORY ? LMC_ERR_MEMORY : LMC_OK, NULL, NULL);
     if (done) rows = make_rows(&c);
+    if (rows)
+        rows =
+            result == CONTAINER_OK
+                ? Py_BuildValue("NO", rows, Py_None)
+                : Py_BuildValue("Ns", rows, *c.error ? c.error : "it is no file of torch.save()");
     Py_XDECREF(done);
     container_free(&c);
     source_free(&source);

@@ -149,7 +149,7 @@ def test_what_fails_leaves_the_last_one(tmp_path):
     path = tmp_path / "x.lmc"
     save_checkpoint({"x": torch.ones(3)}, path)
     for bad, error, says in (
-        (Growing(), Exception, "x.lmc"),
+        (Growing(), lmc_codec.ChangedError, "x.lmc: the state changed"),
         (Unwilling(), RuntimeError, "today"),
     ):
         with pytest.raises(error, match=says):
@@ -185,6 +185,44 @@ def test_what_cannot_be_loaded(tmp_path):
         w.add_bytes("two", b"2")
     with pytest.raises(lmc_codec.NotFoundError, match="has 2 files"):
         load_checkpoint(a)
+
+
+def test_names_that_are_not_its_own(tmp_path):
+    x = torch.randn(1000)
+    with pytest.warns(UserWarning, match="two tensors have the name '1'"):
+        save_checkpoint({1: x, "1": x + 1}, tmp_path / "a.lmc")
+    assert torch.equal(load_checkpoint(tmp_path / "a.lmc")["1"], x + 1)
+    save_checkpoint({"\ud800x": x}, tmp_path / "b.lmc")
+    assert torch.equal(load_checkpoint(tmp_path / "b.lmc")["\ud800x"], x)
+    with pytest.warns(UserWarning, match="files of torch.save"):
+        save_checkpoint({"x": x}, tmp_path / "c.pt")
+    w = torch.randn(200, 200)
+    with pytest.warns(UserWarning, match="no tensor was quantised"):
+        save_checkpoint({"exp_avg": w, "weight": w}, tmp_path / "d.lmc", quantize="exp_avg=bits:8")
+    assert torch.equal(load_checkpoint(tmp_path / "d.lmc")["weight"], w)
+    lmc_codec.torch.save_file({"x": x}, tmp_path / "e.lmc")
+    with pytest.raises(lmc_codec.NotFoundError, match="load_file"):
+        load_checkpoint(tmp_path / "e.lmc")
+
+
+def test_many_small_tensors_of_a_delta(tmp_path):
+    """Each read of its own would decode a block of the base and of the delta anew."""
+    state = {f"{i}": torch.randn(500) for i in range(1000)}
+    save_checkpoint(state, tmp_path / "a.lmc")
+    for t in state.values():
+        t[::7] += 1e-3
+    save_checkpoint(state, tmp_path / "b.lmc", base=tmp_path / "a.lmc")
+    reads = []
+
+    class File(io.FileIO):
+        def readinto(self, buffer):
+            n = super().readinto(buffer)
+            reads.append(n)
+            return n
+
+    with File(tmp_path / "b.lmc") as file, lmc_codec.open(tmp_path / "a.lmc") as base:
+        assert same(load_checkpoint(file, base=base), state)
+    assert len(reads) < 100
 
 
 def test_files_of_the_command(tmp_path):
