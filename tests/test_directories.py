@@ -17,6 +17,7 @@ import subprocess
 import sys
 import tarfile
 
+import hostile
 from test_command import LMC, ROOT, Case, bf16, f32, main, moved, safetensors
 
 
@@ -366,6 +367,30 @@ class Parts(Case):
             self.assertEqual(sorted(m.name for m in t), ["config.json", "model.safetensors", "sub", "sub/deep", "sub/deep/x.txt", "sub/y.txt"])
             self.assertEqual(t.extractfile("sub/y.txt").read(), b"y")
         self.assertEqual(self.lmc("-d", stdin=self.read("hf.lmc")).stdout, data)
+
+    def test_what_a_part_gets_where_the_snapshot_says_nothing(self):
+        """Of files without a mode parts became readable by all, though their snapshot was private."""
+        self.write("s.lmc", hostile.many_files(2, b"f%06d"))
+        os.chmod(self.path("s.lmc"), 0o600)
+        self.lmc("-d", "s.lmc", "f*", "-o", "out")
+        self.assertEqual(len(os.listdir(self.path("out"))), 2)
+        for name in os.listdir(self.path("out")):
+            self.assertEqual(os.stat(self.path("out/" + name)).st_mode & 0o777, 0o600)
+        self.assertEqual(os.stat(self.path("out")).st_mode & 0o777, 0o700)
+
+    def test_parts_of_an_empty_directory(self):
+        os.mkdir(self.path("e"))
+        os.mkdir(self.path("there"))
+        self.lmc("e")
+        self.lmc("-d", "e.lmc", "*", "-o", "there")
+        self.assertEqual(os.listdir(self.path("there")), [])
+
+    def test_a_link_and_what_is_below_it(self):
+        self.write("t/a/b/x", b"hi")
+        os.symlink("a", self.path("t/latest"))
+        self.lmc("t")
+        self.lmc("-d", "-f", "--dereference", "t.lmc", "latest", "latest/b/x", "-o", "o")
+        self.assertEqual(self.read("o/latest/b/x"), b"hi")
 
 
 class Small(Case):
