@@ -48,8 +48,8 @@
  *            objects may be used by different threads at once, one object by one thread at a time.
  *   Bytes    The same input and options give the same bytes on every CPU, compiler and thread
  *            count.
- *   Stack    Below 32 KiB if compiled with optimisation, 64 KiB for sparse deltas of elements of 8
- *            bytes; else up to 1 MiB. A chain of readers takes 1 KiB more for each link.
+ *   Stack    Below 32 KiB, 64 KiB for sparse deltas, if compiled with optimisation; else up to
+ *            1 MiB. A chain of readers takes 1 KiB more for each link.
  *
  * CONTENTS
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
@@ -159,7 +159,8 @@
  * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
+ * objects may be used at the same time; functions without an object by any thread, at any time.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
  * compiled with another 1.x than the shared library that it finds:
@@ -231,8 +232,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
- * files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
+ * same (spec 4.1), which have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -297,8 +298,8 @@ enum lmc_level {
  * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
- * another. */
+/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
+ * returned. A NULL lmc_parallel: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -422,14 +423,15 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. */
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
- * estimates: within a percent or two where errors have nothing to do with the size of the updates;
- * up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
+ * moments they are estimates: within a percent or two where errors have nothing to do with the size
+ * of the updates; up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -498,7 +500,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction. */
+     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
+     * quantizer or the log2_block, too. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -703,8 +706,8 @@ typedef struct lmc_writer_options {
      * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
-     * for each. They wait in memory; those that are alike should come one after another. With a
-     * base those that the base has are written by themselves, as long as the snapshot may be
+     * for each. 4 MiB of them wait in memory; those that are alike should come one after another.
+     * With a base those that the base has are written by themselves, as long as the snapshot may be
      * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
@@ -716,7 +719,8 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far, in the last call all. What is not LMC_OK ends the writer. */
+     * that were coded so far: they rise, and the last call has all. What is not LMC_OK ends the
+     * writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -746,7 +750,7 @@ LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known. Reading, coding and writing go on at the same time. */
+ * known (then no byte more is taken). Reading, coding and writing go on at the same time. */
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
@@ -767,9 +771,9 @@ typedef struct lmc_text {
 
 /* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
  * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
- * order ({"format", "pt"}); NULL and 0 for none. Errors, before anything is written: ARGUMENT (a
+ * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
  * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
- * header over 100,000,000 bytes, which no loader takes), those of the writer. */
+ * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
 LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
                                  size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
@@ -805,7 +809,9 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
+    uint64_t
+        done_size; /* in place: bytes that an earlier attempt has written; they are checked, and
+                           write() gets the rest */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
@@ -923,8 +929,8 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
- * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * have one. The first search sorts the names (40 to 60 bytes for each, which the reader keeps);
+ * each then takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
@@ -17718,7 +17724,7 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
  * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
@@ -18906,8 +18912,10 @@ LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const 
         size = lmc__item_size(o, lmc__get_item(o, number));
     } else { /* of a file that is known by the run's section */
         const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        lmc__listed_file *f;
+        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
+        f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(f->is_described, refused);
         LMC__TRY(lmc__get_text_size(f, &size));
     }
     LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
@@ -20279,6 +20287,11 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         data += n;
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        if (rest == 0 || rest == w->carry.size) continue;
+        /* of a header whose last block goes on behind it */
+        LMC__TRY(lmc__encode_wave(w));
+        memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
+        w->carry.size = rest;
     }
     for (; size != 0 && rest == 0; data += n - rest, size -= n - rest) {
         n = is_unknown ? LMC__PENDING_SIZE : size;

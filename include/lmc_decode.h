@@ -126,7 +126,8 @@
  * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
+ * objects may be used at the same time; functions without an object by any thread, at any time.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
  * compiled with another 1.x than the shared library that it finds:
@@ -198,8 +199,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
- * files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
+ * same (spec 4.1), which have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -264,8 +265,8 @@ enum lmc_level {
  * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
- * another. */
+/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
+ * returned. A NULL lmc_parallel: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -376,14 +377,15 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. */
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
- * estimates: within a percent or two where errors have nothing to do with the size of the updates;
- * up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
+ * moments they are estimates: within a percent or two where errors have nothing to do with the size
+ * of the updates; up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -406,7 +408,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction. */
+     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
+     * quantizer or the log2_block, too. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;

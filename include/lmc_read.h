@@ -126,7 +126,8 @@
  * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
+ * objects may be used at the same time; functions without an object by any thread, at any time.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
  * compiled with another 1.x than the shared library that it finds:
@@ -198,8 +199,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
- * files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
+ * same (spec 4.1), which have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -264,8 +265,8 @@ enum lmc_level {
  * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
- * another. */
+/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
+ * returned. A NULL lmc_parallel: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -376,14 +377,15 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. */
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
- * estimates: within a percent or two where errors have nothing to do with the size of the updates;
- * up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
+ * moments they are estimates: within a percent or two where errors have nothing to do with the size
+ * of the updates; up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -406,7 +408,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction. */
+     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
+     * quantizer or the log2_block, too. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -589,7 +592,9 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
+    uint64_t
+        done_size; /* in place: bytes that an earlier attempt has written; they are checked, and
+                           write() gets the rest */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
@@ -707,8 +712,8 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
- * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * have one. The first search sorts the names (40 to 60 bytes for each, which the reader keeps);
+ * each then takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);
@@ -10314,7 +10319,7 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
  * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)
@@ -11293,8 +11298,10 @@ LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const 
         size = lmc__item_size(o, lmc__get_item(o, number));
     } else { /* of a file that is known by the run's section */
         const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        lmc__listed_file *f;
+        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
+        f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(f->is_described, refused);
         LMC__TRY(lmc__get_text_size(f, &size));
     }
     LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);

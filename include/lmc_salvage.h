@@ -95,7 +95,7 @@ LMC_NODISCARD LMC_API enum lmc_status lmc_salvage_get_damage(const lmc_salvage *
                                                              lmc_damage *damage);
 /* 1 if path, size and tensors of that file are known. */
 LMC_API int lmc_salvage_is_described(const lmc_salvage *salvage, size_t file_number);
-/* When lmc_salvage_next has handed out all of it: is the tensor of that number in the file
+/* When lmc_salvage_next has handed out all of the file: is the tensor of that number in it
  * (SIZE_MAX: the file) the one that was written? 1: yes, it has the fingerprint (the CRC) that the
  * index says. -1: no. 0: not known, for it is not whole, the index is lost, or there is none. */
 LMC_API int lmc_salvage_confirm(const lmc_salvage *salvage, size_t file_number, size_t tensor);

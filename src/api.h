@@ -82,7 +82,8 @@
  * memcpy. Callbacks: the same, behind user.
  *
  * Threads. One object (reader, writer, salvage) is used by one thread at a time; so are the readers
- * that it is given, as its base or its lender. A pool and a quantizer may be shared.
+ * that it is given, as its base or its lender. A pool and a quantizer may be shared. Different
+ * objects may be used at the same time; functions without an object by any thread, at any time.
  *
  * What grows in 1.x. Source that is compiled again goes on to work, and so does a program that was
  * compiled with another 1.x than the shared library that it finds:
@@ -154,8 +155,8 @@ LMC_API const char *lmc_status_text(enum lmc_status status);
 
 /* -- dtypes -- */
 
-/* The dtypes of safetensors 0.8, and five more. Numbers are stable, and those of files (spec 4.1);
- * files have any other dtype as a string. */
+/* The dtypes of safetensors 0.8, and five more. Numbers are stable; those of files are the
+ * same (spec 4.1), which have any other dtype as a string. */
 enum lmc_dtype {
     LMC_AUTO = 0, /* bytes of unknown kind: the element width is guessed for each block */
     LMC_BOOL = 1,
@@ -220,8 +221,8 @@ enum lmc_level {
  * tasks may run at the same time with the same worker. */
 typedef void (*lmc_task)(void *arg, size_t index, unsigned worker);
 
-/* How to run tasks: run() returns when all of them have returned. A NULL lmc_parallel: one after
- * another. */
+/* How to run tasks: run() gets n_workers as it stands here, and returns when all of them have
+ * returned. A NULL lmc_parallel: one after another. */
 typedef struct lmc_parallel {
     void (*run)(void *user, lmc_task task, void *arg, size_t n_tasks, unsigned n_workers);
     void *user;
@@ -345,14 +346,15 @@ enum lmc_measure {
     LMC_MEASURE_NONE = 0,
     /* Of moments: the L2 norm of the change of the optimizer's update, over that of the update. */
     LMC_MEASURE_UPDATE = 1,
-    /* The largest change of an element, over the element: a hard bound. */
+    /* The largest change of an element, over the element: a hard bound. Exceptions do not
+     * change. */
     LMC_MEASURE_RELATIVE = 2,
     LMC_MEASURE_NMSE = 3 /* mean squared error over mean square */
 };
 
-/* What a tensor has lost. UPDATE and NMSE are taken from a sample. Of second moments they are
- * estimates: within a percent or two where errors have nothing to do with the size of the updates;
- * up to 20 % too low with tails that outweigh all the rest. */
+/* What a tensor has lost. UPDATE and NMSE are taken from a sample, without exceptions. Of second
+ * moments they are estimates: within a percent or two where errors have nothing to do with the size
+ * of the updates; up to 20 % too low with tails that outweigh all the rest. */
 typedef struct lmc_loss {
     unsigned generation;      /* how often it was quantised; 0: it is exact */
     enum lmc_measure measure; /* of the last time */
@@ -421,7 +423,8 @@ typedef struct lmc_tensor_options {
     enum lmc_level level;         /* of encoding */
     const void *prediction;       /* of the whole tensor, see layer 1; or NULL */
     /* Encoding, lossy; or NULL. If it was fitted with a second moment, that moment, as decoded, is
-     * the prediction, also of decoding. Blocks are as with a prediction. */
+     * the prediction, also of decoding. Blocks are as with a prediction: to decode, give the
+     * quantizer or the log2_block, too. */
     const lmc_quantizer *quantizer;
     uint64_t prediction_size; /* must be the tensor's size */
 } lmc_tensor_options;
@@ -626,8 +629,8 @@ typedef struct lmc_writer_options {
      * one that covers all of it, to be signed (lmc_reader_read_snapshot_hash). Slow. */
     int content_hashes;
     /* 1: small files without tensors share sections, blocks and trees, which saves some 160 bytes
-     * for each. They wait in memory; those that are alike should come one after another. With a
-     * base those that the base has are written by themselves, as long as the snapshot may be
+     * for each. 4 MiB of them wait in memory; those that are alike should come one after another.
+     * With a base those that the base has are written by themselves, as long as the snapshot may be
      * restored over it (lmc_reader_can_restore_in_place); with 2 all share, and it cannot be. */
     int group_files;
     /* Bytes of index; 0: 1 GiB, which every reader opens by default. More is LMC_ERR_LIMIT. */
@@ -639,7 +642,8 @@ typedef struct lmc_writer_options {
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     /* Or NULL. Called by the caller's thread about once a wave of blocks, with the bytes of files
-     * that were coded so far, in the last call all. What is not LMC_OK ends the writer. */
+     * that were coded so far: they rise, and the last call has all. What is not LMC_OK ends the
+     * writer. */
     enum lmc_status (*progress)(void *user, uint64_t done);
     void *user; /* of read_back and progress */
     void *alloc_user;
@@ -669,7 +673,7 @@ LMC_STATUS lmc_writer_begin_file(lmc_writer *writer, const lmc_file *file,
 /* The file's next bytes. LMC_ERR_ARGUMENT if they are more than file->size said. */
 LMC_STATUS lmc_writer_write(lmc_writer *writer, const void *data, size_t size);
 /* The file's next bytes, from stream: until it ends, or until the file is complete if its size is
- * known. Reading, coding and writing go on at the same time. */
+ * known (then no byte more is taken). Reading, coding and writing go on at the same time. */
 LMC_STATUS lmc_writer_write_stream(lmc_writer *writer, const lmc_stream *stream);
 /* LMC_ERR_ARGUMENT if fewer bytes were written than file->size said. */
 LMC_STATUS lmc_writer_end_file(lmc_writer *writer);
@@ -690,9 +694,9 @@ typedef struct lmc_text {
 
 /* Adds a whole safetensors file of these arrays, as safetensors' own writer makes it: wide dtypes
  * first, then by name. path: "" if it is the only file. texts: entries of __metadata__, in their
- * order ({"format", "pt"}); NULL and 0 for none. Errors, before anything is written: ARGUMENT (a
+ * order ({"format", "pt"}); NULL and 0 for none. Errors: before anything is written ARGUMENT (a
  * name or key twice, or not valid UTF-8 (RFC 3629); a shape that makes no whole bytes), LIMIT (a
- * header over 100,000,000 bytes, which no loader takes), those of the writer. */
+ * header over 100,000,000 bytes, which no loader takes); then those of the writer. */
 LMC_STATUS lmc_writer_add_arrays(lmc_writer *writer, const char *path, const lmc_array *arrays,
                                  size_t n_arrays, const lmc_text *texts, size_t n_texts);
 /* Any time before finishing; key: 1 to 65,535 bytes, value: any bytes, at most 2^28. Two entries of
@@ -728,7 +732,9 @@ typedef struct lmc_restore_options {
     const lmc_parallel *parallel;
     uint64_t max_index_size; /* bytes of index kept in memory; 0: 1 GiB */
     uint64_t max_total_size; /* bytes of all files together; 0: no limit */
-    uint64_t done_size; /* in place: bytes that an earlier attempt has written; they are checked */
+    uint64_t
+        done_size; /* in place: bytes that an earlier attempt has written; they are checked, and
+                           write() gets the rest */
     const lmc_base *base; /* what a delta is restored with, or NULL; must outlive the call */
     int in_place;         /* 1: write() overwrites the base, which read_back reads; see below */
     int check_hashes; /* 1: content_hashes, if any, are compared; LMC_ERR_CORRUPT if they differ */
@@ -846,8 +852,8 @@ LMC_STATUS lmc_reader_get_info(const lmc_reader *reader, lmc_snapshot_info *info
 /* File number i and its tensors, valid as long as the reader; NULL if there is none. */
 LMC_API const lmc_file *lmc_reader_get_file(const lmc_reader *reader, size_t i);
 /* The file of that path, and the tensor of that name. path NULL: in any file; AMBIGUOUS if several
- * have one. The first search sorts the names (40 bytes for each, which the reader keeps); each then
- * takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
+ * have one. The first search sorts the names (40 to 60 bytes for each, which the reader keeps);
+ * each then takes the logarithm of their number. Errors: ARGUMENT, NOT_FOUND, MEMORY. */
 LMC_STATUS lmc_reader_find_file(lmc_reader *reader, const char *path, size_t *file_number);
 LMC_STATUS lmc_reader_find_tensor(lmc_reader *reader, const char *path, const char *name,
                                   size_t *file_number, const lmc_tensor **tensor);

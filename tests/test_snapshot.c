@@ -2844,6 +2844,75 @@ static void test_hashes(void)
     free(out.data);
 }
 
+enum { REPEATED_SIZE = 40000 + 64 + 200 + 100000 };
+static uint8_t repeated[REPEATED_SIZE];
+
+static enum lmc_status read_repeated(void *user, size_t file_number, uint64_t offset, void *dst,
+                                     size_t size)
+{
+    (void)user;
+    (void)file_number;
+    memcpy(dst, repeated + offset, size);
+    return LMC_OK;
+}
+
+/* Two equal files whose first bytes, longer than a block, belong to a run that goes on behind a
+ * tiny tensor: written by `piece` bytes. Returns the size of the snapshot. */
+static size_t write_repeated(size_t piece)
+{
+    static const uint64_t shapes[2] = {64, 100000}, offsets[2] = {40000, 40264};
+    lmc_memory memory = {0};
+    const lmc_sink sink = lmc_memory_sink(&memory);
+    lmc_writer_options options = LMC_DEFAULTS;
+    lmc_tensor tensors[2];
+    lmc_writer *w;
+    size_t size;
+    unsigned i;
+    memset(tensors, 0, sizeof tensors);
+    for (i = 0; i < 2; i++) {
+        tensors[i].name = i ? "b" : "a";
+        tensors[i].dtype = "U8";
+        tensors[i].rank = 1;
+        tensors[i].shape = &shapes[i];
+        tensors[i].offset = offsets[i];
+        tensors[i].size = shapes[i];
+    }
+    options.log2_block = 14;
+    options.read_back = read_repeated;
+    CHECK_STATUS(lmc_writer_open(&w, &sink, &options), LMC_OK);
+    for (i = 0; i < 2; i++) {
+        lmc_file file;
+        size_t at;
+        memset(&file, 0, sizeof file);
+        file.path = i ? "y" : "x";
+        file.size = REPEATED_SIZE;
+        file.n_tensors = 2;
+        file.tensors = tensors;
+        CHECK_STATUS(lmc_writer_begin_file(w, &file, LMC_AUTO), LMC_OK);
+        for (at = 0; at < REPEATED_SIZE; at += piece) {
+            const size_t n = REPEATED_SIZE - at < piece ? REPEATED_SIZE - at : piece;
+            CHECK_STATUS(lmc_writer_write(w, repeated + at, n), LMC_OK);
+        }
+        CHECK_STATUS(lmc_writer_end_file(w), LMC_OK);
+    }
+    CHECK_STATUS(lmc_writer_finish(w), LMC_OK);
+    lmc_writer_free(w);
+    size = memory.size;
+    lmc_memory_free(&memory);
+    return size;
+}
+
+/* A header in pieces spoiled the writer, though the same bytes at once did not. */
+static void test_header_in_pieces(void)
+{
+    size_t whole;
+    t_fill(repeated, sizeof repeated, T_RANDOM, LMC_U8, 3);
+    whole = write_repeated(REPEATED_SIZE);
+    CHECK(write_repeated(1000) == whole);
+    CHECK(write_repeated(39999) == whole);
+    CHECK(write_repeated(77777) == whole);
+}
+
 int main(int argc, char **argv)
 {
     t_begin(argc, argv);
@@ -2878,6 +2947,7 @@ int main(int argc, char **argv)
     test_models();
     test_hashes();
     test_memory_callbacks();
+    test_header_in_pieces();
     test_memory();
 #ifndef T_INSTRUMENTED
     test_stack();

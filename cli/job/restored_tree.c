@@ -344,7 +344,8 @@ int exchange_tree(struct restored_tree *t, const struct stat *old)
 
 /* -- parts, into a directory that is there -- */
 
-/* Nothing can be moved to another file system. directory: of what is restored; full: what to name */
+/* Nothing can be moved to another file system. directory: of what is restored; full: what to
+ * name */
 static int check_device(const struct restored_tree *t, const char *directory, const char *full)
 {
     struct stat st;

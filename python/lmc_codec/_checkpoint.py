@@ -36,7 +36,7 @@ LARGE = 1 << 14  #: bytes of a write that may be a tensor's; what lies around te
 
 
 class _Layout(io.RawIOBase):
-    """Where torch.save() puts what: the first bytes, all that is small and the pickle are kept, of the rest the place."""
+    """Where torch.save() puts what: all that is small, the pickle and the directory are kept, of the rest the place."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -48,7 +48,7 @@ class _Layout(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         with memoryview(data).cast("B") as view:
-            if len(view) < LARGE or b"/data.pkl" in self._last:
+            if len(view) < LARGE or b"/data.pkl" in self._last or bytes(view[:4]) == b"PK\1\2":  # the directory
                 if not self.pieces or self.pieces[-1][0] + len(self.pieces[-1][1]) != self.size:
                     self.pieces.append((self.size, bytearray()))
                 self.pieces[-1][1].extend(view)
@@ -164,7 +164,8 @@ def save_checkpoint(
     torch.save(obj, cast("IO[bytes]", layout))
     rows, why = _lmc.find_tensors(layout.read_at, layout.size, "")
     if why is not None:
-        warnings.warn(printable(f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"), stacklevel=count_own_frames())
+        text = f"{os.fsdecode(path)}: its tensors have no names, and no deltas of their own: {why}"
+        warnings.warn(printable(text), stacklevel=count_own_frames())
     buffers = {}
     if quantize is not None:
         found = {name: t for name, t in _named(obj) if _has_plain_bytes(t)}

@@ -349,8 +349,10 @@ LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const 
         size = lmc__item_size(o, lmc__get_item(o, number));
     } else { /* of a file that is known by the run's section */
         const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *const f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(number < stream->first_file + stream->n_files && f->is_described, refused);
+        lmc__listed_file *f;
+        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
+        f = lmc__listed_at(o->listing, number);
+        LMC__CHECK(f->is_described, refused);
         LMC__TRY(lmc__get_text_size(f, &size));
     }
     LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);

@@ -76,7 +76,7 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
     return best;
 }
 
-/* An entry, as lmc__get_tensor_entry reads it, behind n others; position: where the one before it
+/* An entry, as lmc__parse_tensor reads it, behind n others; position: where the one before it
  * ends. The error of a loss is rounded down to a multiple of 2^-32, and 1 to the largest below. */
 LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_tensor *t, size_t n,
                                                     enum lmc_dtype dtype, uint64_t position)

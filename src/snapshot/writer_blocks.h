@@ -356,6 +356,11 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         data += n;
         size -= n;
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
+        if (rest == 0 || rest == w->carry.size) continue;
+        /* of a header whose last block goes on behind it */
+        LMC__TRY(lmc__encode_wave(w));
+        memmove(w->carry.data, w->carry.data + w->carry.size - rest, rest);
+        w->carry.size = rest;
     }
     for (; size != 0 && rest == 0; data += n - rest, size -= n - rest) {
         n = is_unknown ? LMC__PENDING_SIZE : size;
