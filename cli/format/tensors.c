@@ -52,11 +52,16 @@ static int compare_files_by_path(const void *a, const void *b)
     return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
 }
 
+void sort_by_path(const lmc_file **list, size_t n)
+{
+    if (n) qsort((void *)list, n, sizeof *list, compare_files_by_path);
+}
+
 const lmc_file **sort_files(const lmc_base *files)
 {
     const lmc_file **list = (const lmc_file **)resize(NULL, files->n_files, sizeof *list);
     for (size_t i = 0; i < files->n_files; i++) list[i] = files->get_file(files->user, i);
-    if (files->n_files) qsort((void *)list, files->n_files, sizeof *list, compare_files_by_path);
+    sort_by_path(list, files->n_files);
     return list;
 }
 

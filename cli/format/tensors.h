@@ -18,6 +18,8 @@ int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
 /* Same dtype, size and shape. */
 int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);
 
+void sort_by_path(const lmc_file **list, size_t n);
+
 /* The files in the order of their paths. To be freed. */
 const lmc_file **sort_files(const lmc_base *files);
 

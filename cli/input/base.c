@@ -293,11 +293,6 @@ int identify_base(struct base *b, const struct common *o) { return identify_base
 
 /* -- files by the tables of a delta -- */
 
-static int compare_paths(const void *a, const void *b)
-{
-    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
-}
-
 /* The number of the first of the sorted files whose path is not less. */
 static size_t search_path(const lmc_file *const *files, size_t n, const char *path)
 {
@@ -360,7 +355,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct comm
     files = (const lmc_file **)resize(NULL, n + l.n + 1, sizeof *files);
     t.found = found = files + n;
     for (size_t i = 0; i < n; i++) files[i] = lmc_reader_get_file(reader, i);
-    qsort((void *)files, n, sizeof *files, compare_paths);
+    sort_by_path(files, n);
     if (code == CODE_OK && match_entries(&l, files, n, found)) {
         view = (struct base *)resize(NULL, 1, sizeof *view);
         memset(view, 0, sizeof *view);
@@ -592,9 +587,10 @@ int protect_plain(const struct base *p, const char *output)
 
 char *describe_base(const uint8_t *wanted, const char *made_with)
 {
-    char text[2 * SHORT_FINGERPRINT + 1], named[MADE_WITH_TEXT];
+    char text[2 * SHORT_FINGERPRINT + 1];
     format_hex(text, wanted, SHORT_FINGERPRINT);
-    return format_text("%s%s", text, format_made_with(named, made_with));
+    return made_with ? format_text("%s (named '%.200s' when this delta was made)", text, made_with)
+                     : copy_string(text, sizeof text - 1);
 }
 
 char *name_base(const struct base *b)

@@ -111,10 +111,6 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
 #define SHORT_FINGERPRINT 8
 
-/* " (named 'NAME' when this delta was made)"; made_with: NULL: "". */
-#define MADE_WITH_TEXT 300
-const char *format_made_with(char text[MADE_WITH_TEXT], const char *made_with);
-
 /* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
  * made_with: what it was called when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,

@@ -418,23 +418,14 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
     }
 }
 
-const char *format_made_with(char text[MADE_WITH_TEXT], const char *made_with)
-{
-    *text = 0;
-    if (made_with)
-        snprintf(text, MADE_WITH_TEXT, " (named '%.200s' when this delta was made)", made_with);
-    return text;
-}
-
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
               const struct common *o)
 {
     enum { MOST = 3 }; /* so that all fits into a message */
-    char text[2 * SHORT_FINGERPRINT + 1], given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
-    char named[MADE_WITH_TEXT];
+    char *const text = describe_base(wanted, made_with);
+    char given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
     size_t size = 0, n_given = 0;
     int code;
-    format_hex(text, wanted, SHORT_FINGERPRINT);
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         if ((b->state < BASE_IDENTIFIED && !b->is_known) ||
@@ -449,13 +440,13 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
         size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
                                  (unsigned long long)(n_given - MOST));
     size = list_places(list, sizeof list, size, &o->bases->places, name, made_with);
-    code = fail(CODE_BASE, name, "needs the base %s%s%s%s; name it with --base PATH%s", text,
-                format_made_with(named, made_with),
+    code = fail(CODE_BASE, name, "needs the base %s%s%s; name it with --base PATH%s", text,
                 made_with && !has_suffix(made_with) ? ": no " SUFFIX
                                                       " file, but a file or directory itself"
                                                     : "",
                 list, o->bases->is_closed ? "" : " or --search DIR");
     say_others_missing(wanted, &o->bases->places);
+    free(text);
     return code;
 }
 

@@ -135,11 +135,10 @@ static int identify_target(struct apply *a)
 
 static int fail_target(const struct apply *a, const struct delta *d)
 {
-    char wanted[2 * SHORT_FINGERPRINT + 1], there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
-    char named[MADE_WITH_TEXT];
+    char *const wanted = describe_base(d->wanted, d->made_with);
+    char there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
     const char *journal = a->journal.path;
     enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
-    format_hex(wanted, d->wanted, SHORT_FINGERPRINT);
     format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT);
     if (a->journal.state == JOURNAL_DAMAGED)
         snprintf(more, sizeof more,
@@ -157,8 +156,11 @@ static int fail_target(const struct apply *a, const struct delta *d)
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
-    return fail(code, a->name, "is %s, but %s needs the base %s%s; nothing was changed%s", there,
-                d->name, wanted, format_made_with(named, d->made_with), more);
+    code = (enum exit_code)fail(code, a->name,
+                                "is %s, but %s needs the base %s; nothing was changed%s", there,
+                                d->name, wanted, more);
+    free(wanted);
+    return code;
 }
 
 /* Links are no part of what is applied block by block. */

@@ -70,10 +70,10 @@ class _Layout(io.RawIOBase):
 
 
 class _Sink(io.RawIOBase):
-    """Hands on what torch.save() writes. torch hides what write() raises, so it is kept."""
+    """Hands on what torch.save() writes, at most `limit` bytes. torch hides what write() raises, so it is kept."""
 
-    def __init__(self, write: Callable[[Any], Any]):
-        self._write = write
+    def __init__(self, write: Callable[[Any], Any], limit: int, changed: ChangedError):
+        self._write, self._left, self._changed = write, limit, changed
         self.error: BaseException | None = None
 
     def writable(self) -> bool:
@@ -83,12 +83,19 @@ class _Sink(io.RawIOBase):
         with memoryview(data).cast("B") as view:
             if self.error is None:
                 try:
+                    self._left -= len(view)
+                    if self._left < 0:
+                        raise self._changed
                     self._write(view)
                 except BaseException as error:
                     self.error = error
             if self.error is not None:
                 raise OSError("nothing more is taken")
             return len(view)
+
+    def finish(self) -> None:
+        if self._left:
+            raise self._changed
 
 
 class _Stored(io.RawIOBase):
@@ -177,32 +184,22 @@ def save_checkpoint(
                 if x.nbytes == size:
                     buffers[name] = x.buffer
 
-    def write(write: Callable[[Any], None]) -> None:
-        size = 0
-
-        def write_within(data: Any) -> None:
-            nonlocal size
-            size += len(data)
-            if size > layout.size:
-                raise changed
-            write(data)
-
+    def write_file(write: Callable[[Any], None]) -> None:
         changed = ChangedError(f"{writer._path or 'the checkpoint'}: the state changed while it was saved")
-        sink = _Sink(write_within)
+        sink = _Sink(write, layout.size, changed)
         try:
             torch.save(obj, cast("IO[bytes]", sink))
         except Exception:
             if sink.error is not None:
                 raise sink.error from None
             raise
-        if size < layout.size:
-            raise changed
+        sink.finish()
 
     with contextlib.ExitStack() as stack:
         if isinstance(base, (str, os.PathLike)):  # a delta itself, perhaps
             base = stack.enter_context(open_reader(base, base="auto", threads=threads))
         writer = Writer(path, base=base, level=level, threads=threads, quantize=quantize, progress=progress)
-        stack.enter_context(writer)._add_known("", layout.size, rows, buffers, write, layout.pieces)
+        stack.enter_context(writer)._add_known("", layout.size, rows, buffers, write_file, layout.pieces)
 
 
 def load_checkpoint(
@@ -224,7 +221,7 @@ def load_checkpoint(
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
         stored = _Stored(reader, files[0].path, files[0].size)
         buffered = io.BufferedReader(stored, AHEAD)
-        if buffered.peek(4)[:4] != b"PK\3\4" and buffered.peek(2)[:1] != b"\x80":
+        if not buffered.peek(4).startswith((b"PK\3\4", b"\x80")):
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
         try:
             return torch.load(cast("IO[bytes]", buffered), map_location=map_location, weights_only=weights_only)

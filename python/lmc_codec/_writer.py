@@ -244,12 +244,12 @@ class Writer:
                 rows.append((name, kind, shape, at, size))
                 at += size
 
-            def write(write: Any) -> None:
+            def write_file(write: Any) -> None:
                 write(header)
                 for name in order:
                     write(described[name].buffer, f"tensor {name!r}")
 
-            self._add_known(path, at, rows, {name: described[name].buffer for name in order}, write)
+            self._add_known(path, at, rows, {name: described[name].buffer for name in order}, write_file)
 
     def _add_known(
         self,
@@ -257,10 +257,10 @@ class Writer:
         size: int,
         rows: list[Place],
         buffers: Mapping[str, Any],
-        write: Callable[[Any], None],
+        write_file: Callable[[Any], None],
         between: Iterable[tuple[int, Any]] = (),
     ) -> None:
-        """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write() is
+        """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write_file() is
         handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""
         with self._step:
             number = self._n_files
@@ -275,7 +275,7 @@ class Writer:
                     quantizer, twin = self._quantizer(path, (name, kind, shape, nbytes), buffers[name], number, at, kept)
                 tensors.append((name, kind, shape, at, nbytes, quantizer, twin))
             self._begin(path, size, tensors)
-            write(self._object.write)
+            write_file(self._object.write)
             self._object.end_file()
             for pair, second in kept:
                 self._policy.seconds[pair] = second

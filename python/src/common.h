@@ -142,6 +142,8 @@ enum lmc_dtype parse_dtype(
 /* A tuple of non-negative numbers; -1 and an exception. */
 int parse_shape(PyObject *object, uint64_t shape[LMC_MAX_RANK], unsigned *rank);
 PyObject *make_shape(const uint64_t *shape, unsigned rank);
+/* Appends item, and takes it; NULL in any of both: frees them, and there is no list any more. */
+void append_new(PyObject **list, PyObject *item);
 /* Exactly what a shape and a dtype make, and no more than a buffer has; -1 and an exception. */
 int check_tensor_size(const char *name, const char *dtype, const uint64_t *shape, unsigned rank,
                       uint64_t size);

@@ -14,24 +14,18 @@ static int read_found(void *user, uint64_t offset, void *dst, size_t size)
 /* name, dtype, shape, offset, size of each */
 static PyObject *make_rows(const struct container *c)
 {
-    PyObject *const list = PyList_New(0);
+    PyObject *list = PyList_New(0);
     for (size_t i = 0; list && i < c->n_tensors; i++) {
         const lmc_tensor *const t = &c->tensors[i];
-        PyObject *const name = PyUnicode_FromString(t->name), *row;
-        int failed;
+        PyObject *const name = PyUnicode_FromString(t->name);
         if (!name && PyErr_ExceptionMatches(PyExc_UnicodeDecodeError)) {
             PyErr_Clear(); /* no name that a snapshot may have: its bytes are plain bytes */
             continue;
         }
-        row = !name ? NULL
-                    : Py_BuildValue("NsNKK", name, t->dtype, make_shape(t->shape, t->rank),
-                                    (unsigned long long)t->offset, (unsigned long long)t->size);
-        failed = !row || PyList_Append(list, row) < 0;
-        Py_XDECREF(row);
-        if (failed) {
-            Py_DECREF(list);
-            return NULL;
-        }
+        append_new(&list, !name ? NULL
+                                : Py_BuildValue(
+                                      "NsNKK", name, t->dtype, make_shape(t->shape, t->rank),
+                                      (unsigned long long)t->offset, (unsigned long long)t->size));
     }
     return list;
 }

@@ -42,6 +42,12 @@ PyObject *make_shape(const uint64_t *shape, unsigned rank)
     return tuple;
 }
 
+void append_new(PyObject **list, PyObject *item)
+{
+    if (!*list || !item || PyList_Append(*list, item) < 0) Py_CLEAR(*list);
+    Py_XDECREF(item);
+}
+
 static const char *get_text(PyObject *object)
 {
     Py_ssize_t size;

@@ -39,20 +39,13 @@ PyObject *reader_archives(PyObject *self, PyObject *unused)
 {
     reader_object *const r = (reader_object *)self;
     lmc_reader *const reader = begin_use(r);
-    PyObject *const list = reader ? PyList_New(0) : NULL;
+    PyObject *list = reader ? PyList_New(0) : NULL;
     const lmc_file *file;
     size_t i;
     (void)unused;
     if (!reader) return NULL;
-    for (i = 0; list && (file = lmc_reader_get_file(reader, i)) != NULL; i++) {
-        PyObject *const number = may_be_archive(file) ? PyLong_FromSize_t(i) : NULL;
-        const int failed = number ? PyList_Append(list, number) : PyErr_Occurred() != NULL;
-        Py_XDECREF(number);
-        if (failed) {
-            Py_DECREF(list);
-            return end_use(r, NULL);
-        }
-    }
+    for (i = 0; list && (file = lmc_reader_get_file(reader, i)) != NULL; i++)
+        if (may_be_archive(file)) append_new(&list, PyLong_FromSize_t(i));
     return end_use(r, list);
 }
 
@@ -210,11 +203,7 @@ PyObject *reader_views(PyObject *self, PyObject *args)
         return refuse_file(&in, c.error);
     }
     list = done ? PyList_New(0) : NULL;
-    for (size_t i = 0; list && i < c.n_views; i++) {
-        PyObject *const view = make_view(&c.views[i]);
-        if (!view || PyList_Append(list, view) < 0) Py_CLEAR(list);
-        Py_XDECREF(view);
-    }
+    for (size_t i = 0; list && i < c.n_views; i++) append_new(&list, make_view(&c.views[i]));
     Py_XDECREF(done);
     container_free(&c);
     return list;
