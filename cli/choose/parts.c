@@ -4,9 +4,6 @@
 #include "members.h"
 #include "../../formats/torch_save.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 struct parts {

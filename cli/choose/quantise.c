@@ -3,15 +3,10 @@
 
 #include "members.h"
 #include "policy.h"
-#include "../../formats/roles.h"
 #include "../format/json.h"
 #include "../format/tensors.h"
-#include "../input/source.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */

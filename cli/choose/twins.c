@@ -5,8 +5,6 @@
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they

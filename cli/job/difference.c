@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "difference.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tar_stream.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 
 #define RECORD ((size_t)512)
 #define MAX_OCTAL_SIZE (((uint64_t)1 << 33) - 1) /* 11 octal digits */

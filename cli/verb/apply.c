@@ -3,21 +3,11 @@
 
 #include "../format/hex.h"
 #include "../input/base.h"
-#include "../input/source.h"
 #include "../input/damage.h"
-#include "../input/links.h"
-#include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../job/restored_links.h"
-#include "../job/restored_tree.h"
 #include "../job/restorer.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/temporary.h"
 #include "apply_target.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)

@@ -7,8 +7,7 @@
  * delta, as each block does before it is written. See apply_journal.h for what a crash leaves. A
  * target whose layout changes is restored beside itself and exchanged.
  */
-#ifndef LMC_CLI_APPLY_H
-#define LMC_CLI_APPLY_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -19,5 +18,3 @@
  * the base is the target. After an error the target is what it was, or half applied, and then the
  * same command goes on. */
 int apply_deltas(char **names, size_t n, int trust_base, const struct common *o);
-
-#endif

@@ -4,12 +4,7 @@
 #include "../input/archive.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
-#include "../sys/temporary.h"
 
 #define JOURNAL_NAME_AT 120u
 #define JOURNAL_NAME_ROOM 256u

@@ -5,13 +5,10 @@
 
 #include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/names.h"
-#include "../sys/tree.h"
 
 int holds_result(const struct base *b, const struct archive *delta)
 {

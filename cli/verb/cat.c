@@ -5,16 +5,13 @@
 #include "../../formats/gather.h"
 #include "../../formats/npy.h"
 #include "../format/widen.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/damage.h"
 #include "../input/inside.h"
 #include "../input/links.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)

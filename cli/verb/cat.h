@@ -1,8 +1,7 @@
 /* cat.h - lmc cat: tensors of a snapshot, or a slice of one
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_CAT_H
-#define LMC_CLI_CAT_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -20,5 +19,3 @@ struct cat_options {
  * NULL: the only tensor; with --file, that file as it is. With --safetensors the names are
  * patterns, and all tensors that one of them matches are written. */
 int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *options);
-
-#endif

@@ -4,20 +4,14 @@
 #include "../choose/quantise.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/compare.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../input/operands.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
 
 /* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
  * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */

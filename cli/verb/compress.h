@@ -1,8 +1,7 @@
 /* compress.h - lmc FILE..., lmc DIR: files and directories to snapshots
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_COMPRESS_H
-#define LMC_CLI_COMPRESS_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -29,5 +28,3 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
 
 /* One snapshot of everything below path. */
 int compress_directory(const char *path, const struct compress_options *o);
-
-#endif

@@ -6,12 +6,9 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/links.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* -- what no row tells: bytes of files of tensors that belong to none, and where links lead -- */
 

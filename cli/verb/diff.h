@@ -1,8 +1,7 @@
 /* diff.h - lmc diff: what has changed, as a table or JSON
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_DIFF_H
-#define LMC_CLI_DIFF_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -11,5 +10,3 @@
 /* Prints what has changed between two snapshots, files or directories. level: what the deltas would
  * be coded with; is_json: --json */
 int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o);
-
-#endif

@@ -8,14 +8,10 @@
 
 #include <stdarg.h>
 
-#include "../../lmc.h"
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/source.h"
 #include "../input/walk.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 #define BLOCK_SYNC 0xB2
 #define LARGEST_BLOCK ((uint64_t)1 << 22)

@@ -1,12 +1,9 @@
 /* dump.h - lmc dump: every field of a snapshot, where it stands and what it says
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_DUMP_H
-#define LMC_CLI_DUMP_H
+#pragma once
 
 #include "../sys/platform.h"
 
 /* Prints the snapshot at path, "-": standard input. */
 int dump_file(const char *path);
-
-#endif

@@ -6,12 +6,9 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/tensors.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/inside.h"
 #include "../input/links.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* A record takes up to 80 times its text in memory; its tensors are far larger. */

@@ -1,8 +1,7 @@
 /* list.h - lmc -l: what is in a snapshot, as a table or JSON
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_LIST_H
-#define LMC_CLI_LIST_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -11,5 +10,3 @@
 /* Prints what is in the snapshot at path ("-": standard input, a file) to standard output; with
  * is_json (--json) for programs. */
 int list_file(const char *path, int is_json, const struct common *o);
-
-#endif

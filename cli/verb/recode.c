@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "recode.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 
 /* NULL: no base is called so. */
 static struct base *find_base_named(const char *name, const struct common *o)

@@ -5,12 +5,9 @@
  * exist as a whole. Files keep their order (but see find_twins), paths, attributes and tensors, so
  * it has the same fingerprint, and restores the same bytes.
  */
-#ifndef LMC_CLI_RECODE_H
-#define LMC_CLI_RECODE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "../choose/members.h"
 #include "../input/common.h"
@@ -32,5 +29,3 @@ int fold_deltas(char **paths, size_t n, const char *output, const struct recode_
 /* onto: the new base, or "none" */
 int rebase_snapshot(const char *path, const char *onto, const char *output,
                     const struct recode_options *o);
-
-#endif

@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "restore.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../format/hex.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/operands.h"
-#include "../input/source.h"
 #include "../job/restorer.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {

@@ -1,12 +1,9 @@
 /* restore.h - lmc -d: snapshots to files and directories; lmc -t: whether they can be restored
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_RESTORE_H
-#define LMC_CLI_RESTORE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "../input/common.h"
 
@@ -33,5 +30,3 @@ int test_file(const char *path, const struct common *o);
 
 /* Whether an argument of lmc -d that is not the first is a snapshot: it is named so, or is one. */
 int is_named_snapshot(const char *path);
-
-#endif

@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "restore.h"
 
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
-#include "../input/links.h"
 #include "../input/walk.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/made.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 #include "../../formats/pattern.h"
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */

@@ -1,37 +1,18 @@
 /* SPDX-License-Identifier: MIT */
 #include "salvage.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
-#include <jansson.h>
 
-#include "../../lmc.h"
-#include "../../formats/container.h"
-#include "../../include/lmc_salvage.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/links.h"
-#include "../input/stand_in.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/replace.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 struct loss {
     uint64_t start, end;

@@ -6,8 +6,7 @@
  * unplaced/ single blocks of which not even the place is known. salvage.json says what is lost
  * where, so that nobody takes holes for data.
  */
-#ifndef LMC_CLI_SALVAGE_H
-#define LMC_CLI_SALVAGE_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -21,5 +20,3 @@ struct salvage_options {
 /* Recovers what is intact of the snapshot at path, to a directory: -o, or PATH.salvaged. CODE_OK:
  * all is; CODE_BASE: the base would bring back more; CODE_CORRUPT: something is lost. */
 int salvage_file(const char *path, const struct salvage_options *options);
-
-#endif

@@ -23,13 +23,9 @@
  *
  * Each function is a command. It opens the series, which locks it, and closes it.
  */
-#ifndef LMC_CLI_SERIES_H
-#define LMC_CLI_SERIES_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../choose/members.h"
 #include "../input/common.h"
@@ -64,5 +60,3 @@ int series_gc(const char *directory, const struct series_options *o);
 int series_verify(const char *directory, char **names, int n, const struct series_options *o);
 int series_watch(const char *directory, const char *source, const struct series_options *o);
 int series_rebuild(const char *directory, const struct series_options *o);
-
-#endif

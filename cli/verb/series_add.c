@@ -1,27 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "series.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
 #include "../format/hex.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/compare.h"
 #include "../input/source_tree.h"
-#include "../input/source.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
 #include "compress.h"
 #include "series_manifest.h"
 #include "../../formats/pattern.h"

@@ -1,30 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <jansson.h>
 
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 #include "series.h"
 
 #define MANIFEST_VERSION 1

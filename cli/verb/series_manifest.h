@@ -6,15 +6,10 @@
  * file exists, and confirmed when the file is complete. What a delta is based on stands only in its
  * own header: gc may replace a file by another one of the same content.
  */
-#ifndef LMC_CLI_SERIES_MANIFEST_H
-#define LMC_CLI_SERIES_MANIFEST_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 #include "../input/common.h"
 
 struct series_options;
@@ -194,5 +189,3 @@ int check_kept(const struct series *s, int only_kept, unsigned char *known);
 /* Tells what is done to the snapshot called name, or would be. */
 void tell(const struct series_options *o, const char *what, const char *name, const char *link,
           const char *other);
-
-#endif

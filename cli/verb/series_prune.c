@@ -1,22 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "series.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "recode.h"
 #include "restore.h"
 #include "series_manifest.h"

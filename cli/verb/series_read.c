@@ -1,24 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "series.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../../formats/printable.h"
-#include "../sys/report.h"
 #include "cat.h"
 #include "restore.h"
 #include "series_manifest.h"

@@ -1,20 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "stats.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../job/difference.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* What difference.h does not measure of a tensor, or of a file that has none. */
 struct stats_row {

@@ -1,12 +1,9 @@
 /* stats.h - lmc stats: what snapshots are made of, as table or JSON
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_STATS_H
-#define LMC_CLI_STATS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "../input/common.h"
 
@@ -18,5 +15,3 @@ struct stats_options {
 
 /* Shows what the snapshots are made of, each compared with the one before. */
 int show_stats(char *const *names, size_t n, const struct stats_options *options);
-
-#endif

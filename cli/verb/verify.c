@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "verify.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "../format/hex.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/source.h"
-#include "../input/stand_in.h"
 #include "../input/common.h"
 #include "../input/second_look.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
 

@@ -7,16 +7,11 @@
  * the child with the most below it: of a chain there are two scratch files at a time, and one more
  * where it branches.
  */
-#ifndef LMC_CLI_VERIFY_H
-#define LMC_CLI_VERIFY_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 struct common;
 
 /* Checks all n files, and says which it could not check. CODE_OK: all are whole. */
 int verify_files(char **paths, size_t n, const struct common *o);
-
-#endif
