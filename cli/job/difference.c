@@ -126,9 +126,8 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
-    lmc_tensor_options options;
+    lmc_tensor_options options = {0};
     unsigned width;
-    memset(&options, 0, sizeof options);
     options.dtype = lmc_dtype_find(item->dtype);
     options.level = d->level;
     options.parallel = &d->o->parallel;

@@ -168,11 +168,10 @@ static int update_target_links(struct apply *a, const struct archive *archive)
 /* To be asked before anything is changed by the delta: what it does not know is the user's. */
 static int check_target_links(const struct apply *a, const struct archive *archive)
 {
-    struct links links, before;
+    struct links links, before = {0};
     int code = CODE_OK;
     if (!a->is_tree || a->o->force) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    memset(&before, 0, sizeof before);
     if (a->has_last && read_links(&before, a->last.reader) != 0)
         code = fail_bad_links(a->last.name);
     if (code == CODE_OK)
@@ -304,11 +303,10 @@ static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
 /* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     lmc_stream stream;
     int code;
     open_place(&w->reading, root, get_delta_file, w->delta, 0);
-    memset(&options, 0, sizeof options);
     options.parallel = &w->delta->o->parallel;
     options.user = w;
     options.begin_file = rewrite_begin;
@@ -346,7 +344,7 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
 {
     struct journal *const j = &a->journal;
     struct place writing;
-    struct rewrite w;
+    struct rewrite w = {0};
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
     const int is_resumed = look == TARGET_HALF;
@@ -365,7 +363,6 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
     if (is_resumed && a->o->verbosity > 0)
         say(a->name, "was left half applied; going on with %s behind %llu of %llu bytes",
             delta->name, (unsigned long long)j->n_handed, (unsigned long long)total);
-    memset(&w, 0, sizeof w);
     w.delta = delta;
     w.journal = j;
     code = rewrite_target(&w, a->path, &status);
@@ -521,9 +518,8 @@ static int apply_all(struct apply *a)
 
 int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
 {
-    struct apply a;
+    struct apply a = {0};
     int code;
-    memset(&a, 0, sizeof a);
     a.o = o;
     a.trust_base = trust_base;
     a.name = names[n - 1];

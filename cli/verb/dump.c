@@ -617,10 +617,9 @@ static void dump_all(struct dump *d)
 int dump_file(const char *path)
 {
     const char *name = is_dash(path) ? "(standard input)" : path;
-    struct dump d;
+    struct dump d = {0};
     struct stat st;
     int code = CODE_OK;
-    memset(&d, 0, sizeof d);
     d.left = NO_LIMIT;
     if (check_regular(path, 0) != CODE_OK) return CODE_ERROR;
     d.in = is_dash(path) ? stdin : fopen(path, "rb");

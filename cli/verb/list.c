@@ -130,8 +130,7 @@ static void print_views(const struct container *c, const lmc_file *f, int is_nar
         const struct container_view *const v = &c->views[i];
         const lmc_tensor *const whole = f ? tensor_of_view(f, v) : NULL;
         char shape[LMC_MAX_RANK * 21 + 3];
-        lmc_tensor t;
-        memset(&t, 0, sizeof t);
+        lmc_tensor t = {0};
         t.rank = v->rank;
         t.shape = v->shape;
         format_shape(shape, sizeof shape, &t);

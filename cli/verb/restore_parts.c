@@ -475,10 +475,9 @@ static int open_extraction(struct extraction *x, const char *path)
 int extract_files(const char *path, const char *target, char *const *patterns, size_t n,
                   const struct common *o)
 {
-    struct extraction x;
+    struct extraction x = {0};
     double start = now();
     int code;
-    memset(&x, 0, sizeof x);
     x.o = o;
     x.target = target;
     init_tree(&x.tree, target, o);
@@ -495,8 +494,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         if (code == CODE_OK) code = extract_matches(&x);
         progress_clear();
         if (!target && code == CODE_OK) {
-            struct attributes none;
-            memset(&none, 0, sizeof none);
+            struct attributes none = {0};
             code = commit_output(&x.out, &none);
         } else if (!target) discard_output(&x.out);
         if (code == CODE_OK) say_links(&x);

@@ -285,12 +285,11 @@ static int copy_scratch(const struct salvage *s, struct json_writer *w)
 static int write_report(struct salvage *s)
 {
     struct json_writer w;
-    lmc_file file;
+    lmc_file file = {0};
     int code, error;
     end_json(&s->list, ']');
     error = finish_json(&s->list);
     if (error) return fail_replica(error);
-    memset(&file, 0, sizeof file);
     file.path = "salvage.json";
     code = begin_tree_file(&s->tree, &file);
     if (code != CODE_OK) return code;
@@ -460,11 +459,10 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     int code = CODE_OK;
     begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
-        lmc_file file;
+        lmc_file file = {0};
         char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
                                  (unsigned long)range->block);
         json_t *entry = (json_t *)check_memory(json_object());
-        memset(&file, 0, sizeof file);
         set_json_number(entry, "run", range->run);
         set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
@@ -524,9 +522,8 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(&s->archive);
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     enum lmc_status status;
-    memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = s->archive.lender;
     lmc_reader_free(s->archive.reader); /* which the search for the base has needed */
@@ -562,9 +559,8 @@ static int open_with_base(struct salvage *s)
 /* Symbolic links, if the index that names them is there, below whole/. */
 static void salvage_links(struct salvage *s)
 {
-    struct links links, symbolic;
+    struct links links, symbolic = {0};
     char *root;
-    memset(&symbolic, 0, sizeof symbolic);
     if (read_links(&links, s->archive.reader) != 0)
         say(s->archive.name, "has a damaged list of links, which is left out");
     for (size_t i = 0; i < links.n; i++) { /* of hard ones, each is a file */
@@ -614,10 +610,9 @@ static char *name_salvage(const char *path, const struct common *o)
 int salvage_file(const char *path, const struct salvage_options *options)
 {
     const struct common *o = &options->common;
-    struct salvage s;
+    struct salvage s = {0};
     char *target = name_salvage(path, o);
     int code;
-    memset(&s, 0, sizeof s);
     s.o = o;
     o->bases->is_partial = 1;
     s.json = options->json;

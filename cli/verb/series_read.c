@@ -237,9 +237,8 @@ int series_cat(const char *directory, const char *name, char *tensor,
     int code = open_for_reading(&s, &c, &e, directory, name, o);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
     if (code == CODE_OK) {
-        struct cat_options to_cat;
+        struct cat_options to_cat = {0};
         char *names[1];
-        memset(&to_cat, 0, sizeof to_cat);
         to_cat.common = c.common;
         to_cat.npy = o->npy;
         to_cat.file = o->file;

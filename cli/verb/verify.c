@@ -284,11 +284,10 @@ static int restore_node(struct verification *v, const struct node *node, const l
                         struct stage *stage)
 {
     struct source s;
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int code = open_source(&s, node->name);
     v->o->bases->code = CODE_OK;
-    memset(&options, 0, sizeof options);
     open_stage(stage, v->o);
     init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
@@ -353,9 +352,8 @@ static void verify_below(struct verification *v, const struct node *node, const 
 
 int verify_files(char **paths, size_t n, const struct common *o)
 {
-    struct verification v;
+    struct verification v = {0};
     int code;
-    memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;
     v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
