@@ -1,5 +1,13 @@
-/* SPDX-License-Identifier: MIT */
-#include "apply.h"
+/* apply.c - lmc apply: deltas that turn their base into what comes next, in place
+ * SPDX-License-Identifier: MIT
+ *
+ * Nothing of a target is changed before all deltas are known to be whole, as far as that shows
+ * without their base, and its fingerprint is known to be that of the base; or, if that
+ * is to be trusted, before as much of it as fills a slot has agreed with the checksums of the
+ * delta, as each block does before it is written. See apply_journal.h for what a crash leaves. A
+ * target whose layout changes is restored beside itself and exchanged.
+ */
+#include "verbs.h"
 
 #include "../format/hex.h"
 #include "../input/base.h"

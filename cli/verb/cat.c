@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: MIT */
-#include "cat.h"
+/* cat.c - lmc cat: tensors of a snapshot, or a slice of one
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../../formats/gather.h"
@@ -8,7 +10,6 @@
 #include "../input/base.h"
 #include "../input/damage.h"
 #include "../input/inside.h"
-#include "../input/links.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"

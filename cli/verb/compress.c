@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: MIT */
-#include "compress.h"
+/* compress.c - lmc FILE..., lmc DIR: files and directories to snapshots
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../choose/quantise.h"
 #include "../choose/twins.h"

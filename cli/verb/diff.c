@@ -1,11 +1,12 @@
-/* SPDX-License-Identifier: MIT */
-#include "diff.h"
+/* diff.c - lmc diff: what has changed, as a table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/links.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
 #include "../sys/progress.h"

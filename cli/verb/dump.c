@@ -1,16 +1,16 @@
-/* SPDX-License-Identifier: MIT
+/* dump.c - lmc dump: every field of a snapshot, where it stands and what it says
+ * SPDX-License-Identifier: MIT
  *
  * Reads from front to back and holds no more than a field. It knows the format by its
  * specification, and uses nothing of lmc.h but the CRC and names of dtypes: what it says of a file,
  * it has read there. Content is not decoded, so it needs no base; lmc -t checks content.
  */
-#include "dump.h"
+#include "verbs.h"
 
 #include <stdarg.h>
 
 #include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/source.h"
 #include "../input/walk.h"
 
 #define BLOCK_SYNC 0xB2

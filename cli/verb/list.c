@@ -1,5 +1,7 @@
-/* SPDX-License-Identifier: MIT */
-#include "list.h"
+/* list.c - lmc -l: what is in a snapshot, as a table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../choose/quantise.h"
 #include "../format/hex.h"
@@ -8,7 +10,6 @@
 #include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/inside.h"
-#include "../input/links.h"
 #include "../sys/search.h"
 
 /* A record takes up to 80 times its text in memory; its tensors are far larger. */

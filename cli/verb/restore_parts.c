@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "restore.h"
+#include "verbs.h"
 
 #include "../input/base.h"
 #include "../input/damage.h"

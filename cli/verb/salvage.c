@@ -1,5 +1,12 @@
-/* SPDX-License-Identifier: MIT */
-#include "salvage.h"
+/* salvage.c - lmc salvage: what is intact in a damaged snapshot
+ * SPDX-License-Identifier: MIT
+ *
+ * The output is a directory: whole/ has the files of which nothing is lost; partial/ those with
+ * holes, which read as zeros; unnamed/ what belongs to files whose names and sizes are lost;
+ * unplaced/ single blocks of which not even the place is known. salvage.json says what is lost
+ * where, so that nobody takes holes for data.
+ */
+#include "verbs.h"
 
 #include <sys/types.h>
 
@@ -21,7 +28,7 @@ struct loss {
 
 struct salvage {
     const struct common *o;
-    int json; /* see struct salvage_options */
+    int json; /* see salvage_file() */
     struct archive archive;
     lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
@@ -607,15 +614,14 @@ static char *name_salvage(const char *path, const struct common *o)
                      : format_text("%.*s.salvaged", (int)size, path);
 }
 
-int salvage_file(const char *path, const struct salvage_options *options)
+int salvage_file(const char *path, int is_json, const struct common *o)
 {
-    const struct common *o = &options->common;
     struct salvage s = {0};
     char *target = name_salvage(path, o);
     int code;
     s.o = o;
     o->bases->is_partial = 1;
-    s.json = options->json;
+    s.json = is_json;
     init_tree(&s.tree, target, o);
     s.scratch = -1;
     code = open_archive_file(&s.archive, path, o);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
 #include "../format/hex.h"
 #include "../input/base.h"
@@ -7,7 +7,6 @@
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/progress.h"
-#include "compress.h"
 #include "series_manifest.h"
 #include "../../formats/pattern.h"
 

@@ -5,7 +5,7 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../sys/search.h"
-#include "series.h"
+#include "verbs.h"
 
 /* Whether others may stand on it. */
 static int is_there(const struct snapshot *e)

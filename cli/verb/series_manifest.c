@@ -9,7 +9,7 @@
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/search.h"
-#include "series.h"
+#include "verbs.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
 #include "../input/base.h"
 #include "../sys/io.h"
-#include "recode.h"
-#include "restore.h"
 #include "series_manifest.h"
 
 /* -- prune, keep -- */
@@ -204,7 +202,7 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
-    struct recode_options to_recode;
+    struct compress_options to_recode;
     char *recoded;
     struct chain c;
     int code;

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../sys/attributes.h"
 #include "../../formats/printable.h"
-#include "cat.h"
-#include "restore.h"
 #include "series_manifest.h"
-#include "verify.h"
 
 /* -- list -- */
 
@@ -217,8 +214,7 @@ int series_restore(const char *directory, const char *name, const struct series_
         c.common.output = target = name_restored(e, &o->common);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
     if (code == CODE_OK) {
-        const struct restore_options to_restore = {c.common, 0};
-        code = restore_file(e->path, &to_restore);
+        code = restore_file(e->path, 0, &c.common);
         if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
             say(directory, "%.300s is restored to %.400s", e->name, target);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
 #include "series_manifest.h"
 

@@ -1,9 +1,16 @@
-/* SPDX-License-Identifier: MIT */
-#include "verify.h"
+/* verify.c - lmc verify: whole chains of deltas, each link decoded once
+ * SPDX-License-Identifier: MIT
+ *
+ * The files make a forest: below each snapshot stand the deltas that are made against it. It is
+ * walked from the roots. What has others below it is restored to a scratch file, from which these
+ * get their base; this is closed, and thereby gone, when the last of them was restored. That one is
+ * the child with the most below it: of a chain there are two scratch files at a time, and one more
+ * where it branches.
+ */
+#include "verbs.h"
 
 #include "../format/hex.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/second_look.h"
 #include "../sys/io.h"
 #include "../sys/progress.h"
