@@ -65,8 +65,7 @@ void make_choices(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         struct member *member = &m->list[i];
-        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
-        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
+        member->choices = (struct choice *)zeroed(member->n_tensors, sizeof *member->choices);
         for (size_t k = 0; k < member->n_tensors; k++) {
             member->choices[k].tensor = &member->tensors[k];
             member->choices[k].member = i;

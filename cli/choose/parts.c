@@ -17,8 +17,7 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
 {
     lmc_base_part *part;
     if (size == 0) return;
-    p->list = (lmc_base_part *)grow(p->list, p->n, &p->room, sizeof *p->list);
-    part = &p->list[p->n++];
+    part = (lmc_base_part *)append(&p->list, &p->n, &p->room, sizeof *part);
     part->path = path;
     part->name = name;
     part->offset = offset;
@@ -277,12 +276,6 @@ struct shifts {
     unsigned n_agreed;
 };
 
-static void add_shift(struct shifts *s)
-{
-    s->list = (struct shift *)grow(s->list, s->n, &s->room, sizeof *s->list);
-    s->list[s->n++] = s->next;
-}
-
 /* An anchor of the file: it is of the shift at hand, or tells of another one. */
 static void follow_anchor(void *user, uint32_t hash, uint64_t place)
 {
@@ -304,7 +297,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     }
     s->next.end = place;
     if (++s->n_agreed < ENOUGH) return;
-    add_shift(s);
+    *(struct shift *)append(&s->list, &s->n, &s->room, sizeof *s->list) = s->next;
     s->n_agreed = 0;
 }
 
@@ -411,8 +404,7 @@ static void find_shifted_parts(struct parts *p, const struct bytes *file, const 
     a.mask = 1023;
     while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)
         a.mask = a.mask * 2 + 1;
-    a.list = (struct anchor *)resize(NULL, a.mask + 1, sizeof *a.list);
-    memset(a.list, 0, (a.mask + 1) * sizeof *a.list);
+    a.list = (struct anchor *)zeroed(a.mask + 1, sizeof *a.list);
     s.anchors = &a;
     if (scan_anchors(base, a.bits, keep_anchor, &a) == LMC_OK &&
         scan_anchors(file, a.bits, follow_anchor, &s) == LMC_OK)

@@ -150,8 +150,8 @@ static void find_weights(struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             if (m->list[i].choices[k].meaning.role != ROLE_WEIGHT) continue;
-            list = (const struct choice **)grow((void *)list, n, &room, sizeof *list);
-            list[n++] = &m->list[i].choices[k];
+            *(const struct choice **)append(&list, &n, &room, sizeof *list) =
+                &m->list[i].choices[k];
         }
     if (n) qsort((void *)list, n, sizeof *list, compare_weights);
     for (size_t i = 0; i < m->n; i++)
@@ -174,8 +174,7 @@ static void find_meanings(struct members *m, const struct policy *p)
             const char *path = name_of_member(&m->list[i]);
             c->meaning = find_meaning(p, path, c->tensor);
             if (!c->meaning.names) continue;
-            list = (struct stem *)grow(list, n, &room, sizeof *list);
-            list[n++] = make_stem(c, path);
+            *(struct stem *)append(&list, &n, &room, sizeof *list) = make_stem(c, path);
         }
     pair_moments(list, n);
     free(list);

@@ -27,10 +27,8 @@ static int compare_diff_items(const void *a, const void *b)
 static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number,
                           const lmc_tensor *t)
 {
-    struct diff_item *item;
-    items->list =
-        (struct diff_item *)grow(items->list, items->n, &items->room, sizeof *items->list);
-    item = &items->list[items->n++];
+    struct diff_item *item =
+        (struct diff_item *)append(&items->list, &items->n, &items->room, sizeof *item);
     item->name = t ? t->name : f->path;
     item->path = f->path;
     item->tensor = t;
@@ -39,7 +37,6 @@ static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t nu
     item->offset = t ? t->offset : 0;
     item->file_number = number;
     item->fingerprint = t ? t->fingerprint : f->fingerprint;
-    item->is_matched = 0;
 }
 
 void collect_diff_items(struct diff_items *items, const struct base *b)

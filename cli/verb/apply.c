@@ -535,8 +535,7 @@ int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
     a.base_options = *o;
     a.base_options.bases = &a.bases;
     a.n_deltas = n - 1;
-    a.deltas = (struct delta *)resize(NULL, n, sizeof *a.deltas);
-    memset(a.deltas, 0, n * sizeof *a.deltas);
+    a.deltas = (struct delta *)zeroed(n, sizeof *a.deltas);
     code = open_target(&a);
     for (size_t i = 0; i < a.n_deltas && code == CODE_OK; i++) {
         a.deltas[i].path = names[i];

@@ -32,10 +32,8 @@ struct rest_rows {
 
 static struct rest_row *add_rest(struct rest_rows *rest, enum diff_kind kind, const char *path)
 {
-    struct rest_row *row;
-    rest->list = (struct rest_row *)grow(rest->list, rest->n, &rest->room, sizeof *rest->list);
-    row = &rest->list[rest->n++];
-    memset(row, 0, sizeof *row);
+    struct rest_row *row =
+        (struct rest_row *)append(&rest->list, &rest->n, &rest->room, sizeof *row);
     row->kind = kind;
     row->path = path;
     return row;

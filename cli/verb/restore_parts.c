@@ -103,9 +103,9 @@ static int is_file(const struct wanted *w, const char *path)
 
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
-    w->list = (struct led *)grow(w->list, w->n_led, &w->room, sizeof *w->list);
-    w->list[w->n_led].real = copy_string(real, strlen(real));
-    w->list[w->n_led++].shown = copy_string(shown, strlen(shown));
+    struct led *const l = (struct led *)append(&w->list, &w->n_led, &w->room, sizeof *l);
+    l->real = copy_string(real, strlen(real));
+    l->shown = copy_string(shown, strlen(shown));
 }
 
 /* What was found by its name and by a link counts twice, until the list is sorted; whoever restores

@@ -390,8 +390,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
         last->end += range->size;
         return;
     }
-    s->losses = (struct loss *)grow(s->losses, s->n_losses, &s->room, sizeof *s->losses);
-    last = &s->losses[s->n_losses++];
+    last = (struct loss *)append(&s->losses, &s->n_losses, &s->room, sizeof *last);
     last->start = range->offset;
     last->end = range->offset + range->size;
     last->status = range->status;

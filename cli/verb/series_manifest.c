@@ -92,9 +92,7 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
 {
     struct snapshot *e;
     forget_order(s);
-    s->list = (struct snapshot *)grow(s->list, s->n, &s->room, sizeof *s->list);
-    e = &s->list[s->n++];
-    memset(e, 0, sizeof *e);
+    e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
     e->name = copy_string(name, strlen(name));
     e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);

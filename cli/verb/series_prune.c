@@ -21,9 +21,8 @@ static int is_kept_by_rules(const struct series *s, const struct snapshot *e, si
 static int apply_rules(struct series *s, unsigned char *marks)
 {
     size_t n_later = 0, n_kept = 0;
-    unsigned char *named = (unsigned char *)resize(NULL, s->n + 1, 1); /* by --keep */
+    unsigned char *named = (unsigned char *)zeroed(s->n + 1, 1); /* by --keep */
     int code = CODE_OK;
-    memset(named, 0, s->n + 1);
     for (size_t i = 0; i < s->o->n_keep && code == CODE_OK; i++) {
         struct snapshot *e;
         code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
