@@ -468,32 +468,15 @@ static size_t count_quantised(const struct members *m)
     return n;
 }
 
-/* A text that grows. */
-struct record_text {
-    char *data;
-    size_t size, room;
-};
-
-static int add_to_text(void *user, const void *data, size_t size)
-{
-    struct record_text *const text = (struct record_text *)user;
-    if (text->size + size > text->room) {
-        text->room = text->room * 2 + size;
-        text->data = (char *)resize(text->data, text->room, 1);
-    }
-    memcpy(text->data + text->size, data, size);
-    text->size += size;
-    return 0;
-}
-
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
     const struct policy *policy = m->coding->policy;
-    struct record_text text = {NULL, 0, 0};
+    char *text = NULL;
+    size_t size, n = 0;
+    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
     struct json_writer w;
-    size_t n = 0;
     enum lmc_status status = LMC_OK;
-    init_json_writer(&w, add_to_text, &text, JSON_COMPACT);
+    init_json_writer(&w, NULL, f, JSON_COMPACT);
     begin_json(&w, NULL, '{');
     begin_json(&w, "rules", '[');
     for (size_t i = 0; i < policy->n_rules; i++)
@@ -509,8 +492,9 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     end_json(&w, ']');
     end_json(&w, '}');
     (void)finish_json(&w);
-    if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text.data, text.size);
-    free(text.data);
+    if (fclose(f) != 0) check_memory(NULL);
+    if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text, size);
+    free(text);
     return status;
 }
 

@@ -4,6 +4,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
+#include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../sys/progress.h"
@@ -75,19 +76,11 @@ static struct diff_item *find_old_item(const struct diff *d, const struct diff_i
 
 /* -- measuring -- */
 
-static int has_same_shape(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return !a || !b ||
-           (a->rank == b->rank &&
-            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
-}
-
 static enum diff_kind compare_items(const struct diff_item *old, const struct diff_item *item)
 {
     if (!old) return DIFF_ADDED;
     if (!has_same_type(old, item)) return DIFF_RETYPED;
-    if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
-        return DIFF_RESHAPED;
+    if (item->tensor && !is_same_kind(old->tensor, item->tensor)) return DIFF_RESHAPED;
     return memcmp(old->fingerprint, item->fingerprint, LMC_FINGERPRINT_SIZE) == 0 ? DIFF_SAME
                                                                                   : DIFF_CHANGED;
 }
@@ -217,15 +210,12 @@ void print_item_name(const struct diff_item *item)
 
 json_t *make_json_item(const struct diff_item *item)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *shape;
+    json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "name", item->name);
     set_json_text(object, "path", item->path);
     if (item->tensor) {
-        shape = (json_t *)check_memory(json_array());
-        for (unsigned i = 0; i < item->tensor->rank; i++)
-            json_array_append_new(shape, make_json_number(item->tensor->shape[i]));
         set_json_text(object, "dtype", item->dtype);
-        set_json(object, "shape", shape);
+        set_json(object, "shape", make_json_numbers(item->tensor->shape, item->tensor->rank));
     }
     set_json_number(object, "size", item->size);
     return object;

@@ -488,7 +488,8 @@ int list_file(const char *path, int is_json, const struct common *o)
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
-        json_t *record = a.plain ? NULL : load_record(&a), *choices = index_choices(is_json ? NULL : record);
+        json_t *record = a.plain ? NULL : load_record(&a),
+               *choices = index_choices(is_json ? NULL : record);
         const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a), choices,
                                 !a.plain && wants_narrow_tables(o)};
         if (is_json) print_json(&s, record);

@@ -399,8 +399,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
 /* What a file is called whose FILE section is lost, or that has no name of its own. */
 static char *name_part(const struct salvage *s, size_t number, const lmc_file *file)
 {
-    const char *name =
-        strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
+    const char *name = base_name(s->archive.name);
     if (!lmc_salvage_is_described(s->salvage, number))
         return format_text("file-%04llu", (unsigned long long)number);
     if (*file->path) return copy_string(file->path, strlen(file->path));

@@ -70,9 +70,8 @@ static char *name_of_source(const char *path)
     static const char suffix[] = ".safetensors";
     char *whole = copy_without_slashes(path);
     const char *name = base_name(whole);
-    size_t size = strlen(name), length = sizeof suffix - 1;
-    char *result = copy_string(
-        name, size > length && strcmp(name + size - length, suffix) == 0 ? size - length : size);
+    char *result =
+        copy_string(name, strlen(name) - (is_suffix_of(suffix, name) ? sizeof suffix - 1 : 0));
     free(whole);
     return result;
 }

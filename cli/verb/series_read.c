@@ -171,12 +171,6 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
     return code;
 }
 
-static int is_suffix_of(const char *suffix, const char *name)
-{
-    const size_t size = strlen(name), length = strlen(suffix);
-    return size > length && strcmp(name + size - length, suffix) == 0;
-}
-
 /* The suffix by which programs know what the source was; "" if it has none, or the name has it. */
 static const char *missing_suffix(const struct snapshot *e)
 {
