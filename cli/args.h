@@ -4,8 +4,7 @@
  * Options are taken out of argv, the other arguments stay there in order. option_table.c says what
  * there is to take, and which verb takes which option. Mistakes are reported, with CODE_USAGE.
  */
-#ifndef LMC_CLI_ARGS_H
-#define LMC_CLI_ARGS_H
+#pragma once
 
 #include "sys/platform.h"
 
@@ -139,5 +138,3 @@ int refer_to_help(const struct arguments *a);
 
 /* What --version prints. */
 int print_version(void);
-
-#endif

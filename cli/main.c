@@ -30,7 +30,6 @@
 #include "verb/recode.h"
 #include "verb/restore.h"
 #include "verb/salvage.h"
-#include "verb/series.h"
 #include "verb/stats.h"
 #include "verb/verify.h"
 

@@ -7,11 +7,7 @@
  * believed: every tensor that is handed out lies within the file, has a name of its own, overlaps
  * no other, and has the size that dtype and shape ask for.
  */
-#ifndef LMC_FORMATS_CONTAINER_H
-#define LMC_FORMATS_CONTAINER_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 
@@ -114,5 +110,3 @@ enum container_result container_parse_view(struct container *c, const struct vie
  * file does not tell of. */
 enum container_result container_find_views(struct container *c, const struct view *v,
                                            const lmc_file *f, const struct dcp *d);
-
-#endif

@@ -2,12 +2,7 @@
 #include "container_check.h"
 
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "container.h"
 #include "view.h"
 
 enum container_result container_bad(struct container *c, const char *format, ...)

@@ -3,10 +3,11 @@
  *
  * The functions that return a result fill in c->error, or c->need, for it.
  */
-#ifndef LMC_FORMATS_CONTAINER_CHECK_H
-#define LMC_FORMATS_CONTAINER_CHECK_H
+#pragma once
 
-#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "../lmc.h"
 #include "container.h"
@@ -54,5 +55,3 @@ int container_fits(const lmc_tensor *t, uint64_t file_size);
  * are allowed. */
 enum container_result container_check_tensors(struct container *c, uint64_t start,
                                               uint64_t file_size, int holes);
-
-#endif

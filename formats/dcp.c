@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "dcp.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
-#include "pickle.h"
 
 struct dcp_place {
     const char *file, *name;

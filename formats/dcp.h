@@ -4,11 +4,7 @@
  * A pickle of its class Metadata. Of interest are where each item lies, and which part of which
  * tensor it is.
  */
-#ifndef LMC_FORMATS_DCP_H
-#define LMC_FORMATS_DCP_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 #include "container.h"
@@ -41,5 +37,3 @@ void dcp_free(struct dcp *d);
 size_t dcp_find(const struct dcp *d, const char *file);
 
 void dcp_get(const struct dcp *d, size_t i, struct dcp_item *item);
-
-#endif

@@ -1,11 +1,7 @@
 /* gather.h - the elements of a view, in the order of its shape
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_FORMATS_GATHER_H
-#define LMC_FORMATS_GATHER_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 
@@ -26,5 +22,3 @@ size_t gather_elements(struct gathering *g, void *dst, size_t cap);
 /* Conjugates and negates elements, as the flags of a view say. Returns 0 if that is not known of
  * the dtype. */
 int resolve_flags(void *elements, size_t size, const char *dtype, unsigned flags);
-
-#endif

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "gguf.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
 
 /* A place in the header. Once a read went past the end, missing is set and every further read gives

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "npy.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
 
 /* The text of the dictionary; at runs through it. */

@@ -1,11 +1,7 @@
 /* npy.h - NumPy: magic, version, size of the header, a Python dictionary, the data
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_FORMATS_NPY_H
-#define LMC_FORMATS_NPY_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "container.h"
 
@@ -17,5 +13,3 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
 /* bf16 and the 8-bit floats have no type in NumPy; it saves them as raw bytes of that width, and so
  * do we. */
 const char *npy_descr(const char *dtype);
-
-#endif

@@ -1,12 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "pickle.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
 
 /* Opcodes, by the names that Python's pickletools has for them. */

@@ -9,11 +9,7 @@
  * Time and memory are in proportion to the pickle: each opcode makes at most one node, and one link
  * for each thing that it takes from the stack. There is no recursion.
  */
-#ifndef LMC_FORMATS_PICKLE_H
-#define LMC_FORMATS_PICKLE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "container.h"
 
@@ -95,5 +91,3 @@ int pickle_count(const struct pickle *p, uint32_t node, uint64_t *count);
 /* Such numbers of a tuple, perhaps as torch.Size; how many, or -1: it is none, or has more than
  * most. */
 int pickle_counts(const struct pickle *p, uint32_t node, uint64_t *counts, int most);
-
-#endif

@@ -5,8 +5,7 @@
  * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8
  * or a control character, \u{HHHH} for a character.
  */
-#ifndef LMC_FORMATS_PRINTABLE_H
-#define LMC_FORMATS_PRINTABLE_H
+#pragma once
 
 #include <stddef.h>
 
@@ -23,5 +22,3 @@ size_t format_printable(char *out, size_t cap, const char *text);
 
 /* All of a text of size bytes; to be freed. NULL: memory has run out. */
 char *copy_printable(const char *text, size_t size);
-
-#endif

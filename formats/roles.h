@@ -2,10 +2,7 @@
  * mean for them
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_FORMATS_ROLES_H
-#define LMC_FORMATS_ROLES_H
-
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 #include "policy.h"
@@ -42,5 +39,3 @@ uint64_t choose_group(const lmc_tensor *t);
  * at hand where the tensor is decoded. */
 void set_quantizer_options(lmc_quantizer_options *options, const struct rule *r, enum role role,
                            const lmc_tensor *t, int has_second);
-
-#endif

@@ -7,11 +7,6 @@
  */
 #include "safetensors.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
 
 #define SAFETENSORS_MAX_DEPTH 64u

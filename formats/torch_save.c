@@ -1,18 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_save.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../lmc.h"
-#include "container.h"
 #include "container_check.h"
 #include "dcp.h"
 #include "pickle.h"
 #include "torch_views.h"
-#include "view.h"
 #include "zip.h"
 
 #define PICKLE_NAME "data.pkl"

@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_views.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../lmc.h"
-#include "container.h"
 #include "container_check.h"
-#include "pickle.h"
-#include "zip.h"
 
 /* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
  * it takes together is the caller's budget. */

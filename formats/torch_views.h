@@ -3,11 +3,7 @@
  *
  * A view is what PyTorch calls a tensor: a dtype, a shape and strides over a part of a storage.
  */
-#ifndef LMC_FORMATS_TORCH_VIEWS_H
-#define LMC_FORMATS_TORCH_VIEWS_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "container.h"
 #include "pickle.h"
@@ -51,5 +47,3 @@ enum container_result torch_find_views(struct torch_views *views, struct pickle 
                                        const struct zip *z, const char *prefix, uint64_t budget);
 
 void torch_free_views(struct torch_views *views);
-
-#endif

@@ -4,8 +4,7 @@
  * Formats whose directory stands at the end cannot be parsed from the beginning of a file alone.
  * The parsers do no I/O: who calls them hands over this.
  */
-#ifndef LMC_FORMATS_VIEW_H
-#define LMC_FORMATS_VIEW_H
+#pragma once
 
 #include <stddef.h>
 #include <stdint.h>
@@ -20,5 +19,3 @@ struct view {
     int (*read)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
 };
-
-#endif

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "zip.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
-#include "view.h"
 
 /* Sizes of records without what follows them. */
 enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOCAL_SIZE = 30 };

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "hex.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
 void format_hex(char *text, const void *data, size_t size)
 {
     text[0] = 0;

@@ -1,13 +1,9 @@
 /* hex.h - bytes as hexadecimal digits, and a hash
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_HEX_H
-#define LMC_CLI_HEX_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -22,5 +18,3 @@ uint64_t hash_bytes(uint64_t hash, const void *data, size_t size);
 
 /* The fingerprint of which text is the form that format_fingerprint() gives; 0: it is none. */
 int parse_fingerprint(uint8_t *fingerprint, const char *text);
-
-#endif

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "json.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <jansson.h>
 
 #include "hex.h"

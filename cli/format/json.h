@@ -9,13 +9,10 @@
  * After init_json() jansson does not fail for lack of memory: the process ends instead. Values that
  * are made here are the caller's; set_ and put_ functions take over the value.
  */
-#ifndef LMC_CLI_JSON_H
-#define LMC_CLI_JSON_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <jansson.h>
 
 /* From now on jansson does not fail for lack of memory, which it tells from no other failure and
@@ -84,5 +81,3 @@ int finish_json(struct json_writer *w);
 
 /* Closes the document, an object on standard output, and ends its line. */
 void end_json_line(struct json_writer *w);
-
-#endif

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "print.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <string.h>
-
 #include "../../formats/printable.h"
 
 double percent(uint64_t part, uint64_t whole)

@@ -3,13 +3,9 @@
  *
  * Names come from files: what a terminal would obey, or hide, is escaped (formats/printable.h).
  */
-#ifndef LMC_CLI_PRINT_H
-#define LMC_CLI_PRINT_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -29,5 +25,3 @@ void print_text(const void *text, size_t size);
 
 /* The first column of a line: a dtype, which is a string from the file, too, or another word. */
 void print_dtype(const char *dtype);
-
-#endif

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "scan.h"
 
-#include <stdint.h>
-#include <string.h>
-
 static const struct scan_format scan_formats[] = {
     {LMC_F8_E5M2, 5, 15, 1, 1, 0},     {LMC_F8_E4M3, 4, 7, 1, 1, 0},
     {LMC_F8_E8M0, 8, 127, 0, 0, 0},    {LMC_F8_E4M3FNUZ, 4, 8, 1, 0, 0},

@@ -1,13 +1,9 @@
 /* scan.h - what elements are made of: zeros, byte planes and their entropies, exponents, signs
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SCAN_H
-#define LMC_CLI_SCAN_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -60,5 +56,3 @@ double find_log2(double x);
 /* Bits for each of the n things that were counted, if all that is known of them is how often they
  * occur. */
 double find_entropy(const uint64_t *counts, size_t n_counts);
-
-#endif

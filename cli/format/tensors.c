@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tensors.h"
 
-#include <stdint.h>
-#include <string.h>
-
 #include "../sys/memory.h"
 
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)

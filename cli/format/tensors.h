@@ -1,12 +1,9 @@
 /* tensors.h - lists of lmc_tensor
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_TENSORS_H
-#define LMC_CLI_TENSORS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "../../lmc.h"
 
@@ -28,5 +25,3 @@ const char *name_measure(const lmc_loss *loss);
 
 /* How many tensors of the file were quantised. */
 size_t count_lossy(const lmc_file *f);
-
-#endif

@@ -1,13 +1,9 @@
 /* widen.h - floats of 8 and 16 bits as floats of 32, which hold each of them exactly
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_WIDEN_H
-#define LMC_CLI_WIDEN_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -16,5 +12,3 @@ unsigned widen_width(enum lmc_dtype dtype);
 
 /* n elements, little-endian, to 4 * n bytes. A NaN keeps its sign and its payload. */
 void widen_elements(enum lmc_dtype dtype, void *dst, const void *src, size_t n);
-
-#endif

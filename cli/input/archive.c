@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "archive.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <unistd.h>
-
 #include "common.h"
 #include "source.h"
 #include "walk.h"

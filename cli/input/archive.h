@@ -6,14 +6,9 @@
  *
  * close_archive() may and must be called after the first step in any case. Errors are reported.
  */
-#ifndef LMC_CLI_ARCHIVE_H
-#define LMC_CLI_ARCHIVE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
 
 #include "../../lmc.h"
 
@@ -119,5 +114,3 @@ const lmc_file *get_delta_file(void *user, size_t number);
 
 /* Whether it restores a directory, not a file. */
 int is_tree_of_files(const lmc_reader *reader);
-
-#endif

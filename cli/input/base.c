@@ -1,26 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../../formats/container.h"
 #include "../format/hex.h"
 #include "../format/tensors.h"
-#include "archive.h"
 #include "damage.h"
 #include "places.h"
 #include "common.h"
 #include "walk.h"
 #include "source_tree.h"
-#include "source.h"
-#include "stand_in.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"

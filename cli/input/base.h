@@ -34,14 +34,9 @@
  *   apply: the bytes of each block                 rewrite_target                 4
  *   apply: the target stays what it is             apply_all                      4
  */
-#ifndef LMC_CLI_BASE_H
-#define LMC_CLI_BASE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
 
 #include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
@@ -186,5 +181,3 @@ int protect_bases(const char *source, const char *output, int may_replace, const
 
 /* That what is compressed is no link that its own base needs, and holds none. The base is ready. */
 int check_source(const char *source, const struct common *o);
-
-#endif

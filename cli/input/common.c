@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "common.h"
 
-#include <stdint.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/report.h"

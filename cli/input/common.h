@@ -1,13 +1,9 @@
 /* common.h - what every verb is told, whatever it does
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_COMMON_H
-#define LMC_CLI_COMMON_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 #include "places.h"
@@ -78,5 +74,3 @@ int wants_summary(const struct common *o);
 /* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s", if wants_summary(). start: see now() */
 void say_sizes(const struct common *o, const char *name, uint64_t from, uint64_t to, uint64_t plain,
                double start);
-
-#endif

@@ -1,12 +1,9 @@
 /* compare.h - a snapshot compared with the files that it was made of
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_COMPARE_H
-#define LMC_CLI_COMPARE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 struct common;
 
@@ -15,5 +12,3 @@ struct common;
  * removed. *n_files: those that were compared, below root. */
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
                     const struct common *o, size_t *n_files);
-
-#endif

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "damage.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../include/lmc_salvage.h"
 #include "common.h"
 #include "../sys/memory.h"

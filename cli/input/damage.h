@@ -1,13 +1,9 @@
 /* damage.h - which bytes of which tensor are damaged: one place and one form for all verbs
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_DAMAGE_H
-#define LMC_CLI_DAMAGE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 #include "archive.h"
@@ -27,5 +23,3 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
 
 /* The same where the bytes cannot be looked for: it is somewhere behind byte `at`. */
 int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
-
-#endif

@@ -1,18 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
 #include "../format/hex.h"
 #include "../format/print.h"
-#include "archive.h"
 #include "common.h"
 #include "places.h"
-#include "stand_in.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"

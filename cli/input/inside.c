@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "inside.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../lmc.h"
 #include "../../formats/dcp.h"
 #include "../../formats/pickle.h"

@@ -4,12 +4,9 @@
  * A snapshot lists tensors, each with bytes of its own. The file that it was made of may know more:
  * names that share bytes, orders of dimensions. This reads that from the file within the snapshot.
  */
-#ifndef LMC_CLI_INSIDE_H
-#define LMC_CLI_INSIDE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "../../formats/container.h"
 
@@ -21,5 +18,3 @@ struct archive;
  * that is said. What all files of the archive say is bounded, too: beyond that, a->is_inside_cut.
  */
 int look_inside(struct container *c, struct archive *a, size_t file);
-
-#endif

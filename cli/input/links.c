@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "../sys/memory.h"
 #include "../sys/names.h"
 #include "../sys/report.h"

@@ -4,13 +4,9 @@
  * A symbolic link is no file of the snapshot: this entry is all there is of it. Of files that are
  * one file by several names (hard links) each is stored, and this entry says what they were.
  */
-#ifndef LMC_CLI_LINKS_H
-#define LMC_CLI_LINKS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -76,5 +72,3 @@ char *resolve_links(const struct links *links, const char *path, const struct li
                     unsigned char *is_taken);
 
 void free_links(struct links *l);
-
-#endif

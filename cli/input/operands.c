@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "operands.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "source.h"
 #include "../sys/attributes.h"
 #include "../sys/memory.h"

@@ -2,8 +2,6 @@
 #include "places.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "walk.h"
 #include "../sys/memory.h"

@@ -5,13 +5,9 @@
  * thousands, no more is read of each than header, trailer and the head of the index: what they say
  * is a hint. Whoever takes a snapshot for a base reads and checks its index first.
  */
-#ifndef LMC_CLI_PLACES_H
-#define LMC_CLI_PLACES_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -65,5 +61,3 @@ struct link_of_chain {
  * if there is none. Whoever takes, of several with the wanted fingerprint, the one of the least
  * depth goes in no circle. A delta in which nothing has changed is no base of its like. */
 void measure_depths(struct link_of_chain *list, size_t n);
-
-#endif

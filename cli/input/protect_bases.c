@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include <stdlib.h>
-#include <sys/stat.h>
-
 #include "common.h"
 #include "places.h"
 #include "../sys/attributes.h"

@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "second_look.h"
 
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "archive.h"
 #include "common.h"
 #include "damage.h"
 #include "source.h"

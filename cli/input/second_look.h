@@ -5,13 +5,9 @@
  * checks, reads the first one again through the index. So a snapshot from a pipe is kept in a
  * scratch file.
  */
-#ifndef LMC_CLI_SECOND_LOOK_H
-#define LMC_CLI_SECOND_LOOK_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 #include "archive.h"
@@ -56,5 +52,3 @@ int fail_restore(const struct second_look *l, enum lmc_status status);
 /* That nothing of a delta, a regular file, is damaged, as far as that shows without its base: all
  * but what its payloads mean together with it. Reports what is damaged, and where. */
 int check_payload(const char *path, const struct common *o);
-
-#endif

@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "source.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <unistd.h>
-
-#include "../../formats/container.h"
 #include "../../formats/dcp.h"
 #include "../../formats/view.h"
 #include "common.h"

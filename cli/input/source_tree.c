@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "source_tree.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "common.h"
 #include "links.h"
 #include "../sys/attributes.h"

@@ -1,12 +1,9 @@
 /* source_tree.h - directories that are compressed: what is in them, and what is not kept of it
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SOURCE_TREE_H
-#define LMC_CLI_SOURCE_TREE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "../sys/report.h"
 #include "../sys/tree.h"
@@ -49,5 +46,3 @@ int is_side_name(const char *path);
 
 /* Fails with that code if an apply to path, or to a directory that it lies in, has not ended. */
 int check_finished(const char *path, enum exit_code code);
-
-#endif

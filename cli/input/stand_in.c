@@ -1,13 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "stand_in.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../format/tensors.h"
 #include "archive.h"
 #include "base.h"

@@ -1,13 +1,9 @@
 /* stand_in.h - what is read in place of a base that is a snapshot
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_STAND_IN_H
-#define LMC_CLI_STAND_IN_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 #include "../../lmc.h"
 
@@ -61,5 +57,3 @@ int read_replica(const struct replica *r, size_t number, uint64_t offset, void *
 int fail_replica(int error);
 
 void free_replica(struct replica *r);
-
-#endif

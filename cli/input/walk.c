@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "walk.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../../lmc.h"
 #include "archive.h"
 #include "../sys/io.h"

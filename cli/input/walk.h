@@ -4,12 +4,9 @@
  * Nothing is decoded and no checksum is looked at: for snapshots that were just written, and for
  * messages about those that cannot be read.
  */
-#ifndef LMC_CLI_WALK_H
-#define LMC_CLI_WALK_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stdint.h>
 
 /* The first and the last bytes of a snapshot. */
 extern const uint8_t start_magic[8], end_magic[8];
@@ -37,5 +34,3 @@ int ends_as_snapshot(const char *path);
 /* What the file says that it is, its fingerprint and that of its base: nothing of it is checked. 0,
  * or -1: it is no snapshot, or is damaged. */
 int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int *is_delta);
-
-#endif

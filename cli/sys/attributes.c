@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "attributes.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #if defined(__linux__)
 #include <sys/xattr.h>
 #endif

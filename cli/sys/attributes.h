@@ -1,12 +1,10 @@
 /* attributes.h - modes, times and owners of files, and whether two files are the same
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_ATTRIBUTES_H
-#define LMC_CLI_ATTRIBUTES_H
+#pragma once
 
 #include "platform.h"
 
-#include <sys/stat.h>
 #include <time.h>
 
 #include "../../lmc.h"
@@ -54,5 +52,3 @@ int lies_within(const char *path, const char *directory);
 
 /* Whether nobody has written to the file between the two. */
 int same_state(const struct stat *a, const struct stat *b);
-
-#endif

@@ -1,15 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "made.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "attributes.h"
 #include "io.h"
 #include "memory.h"
 #include "temporary.h"

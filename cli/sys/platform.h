@@ -3,8 +3,7 @@
  *
  * Every header of the command includes this first, and every source file its own header first.
  */
-#ifndef LMC_CLI_PLATFORM_H
-#define LMC_CLI_PLATFORM_H
+#pragma once
 
 #ifndef _FILE_OFFSET_BITS
 #define _FILE_OFFSET_BITS 64
@@ -35,6 +34,4 @@
 #include <unistd.h>
 #ifndef O_CLOEXEC
 #define O_CLOEXEC 0
-#endif
-
 #endif

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "progress.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../../formats/printable.h"
 #include "report.h"

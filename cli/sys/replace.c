@@ -2,14 +2,6 @@
 #include "replace.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h> /* SYS_renameat2 */
 #endif

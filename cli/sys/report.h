@@ -4,8 +4,7 @@
  * Whoever finds an error reports it with one of the fail functions and returns their exit code.
  * Callers pass the code on: an error is reported once. Any thread may report.
  */
-#ifndef LMC_CLI_REPORT_H
-#define LMC_CLI_REPORT_H
+#pragma once
 
 #include "platform.h"
 
@@ -42,5 +41,3 @@ int fail_status(const char *name, enum lmc_status status);
 
 /* Of two exit codes the higher one. */
 int worse(int a, int b);
-
-#endif

@@ -1,12 +1,9 @@
 /* search.h - the one binary search
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SEARCH_H
-#define LMC_CLI_SEARCH_H
+#pragma once
 
 #include "platform.h"
-
-#include <stddef.h>
 
 /* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`
  * in it, is false; n: there is none. It must be true of all numbers before that, and of none
@@ -21,5 +18,3 @@
         }                                                                                          \
         (at) = low_;                                                                               \
     } while (0)
-
-#endif

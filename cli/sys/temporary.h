@@ -6,8 +6,7 @@
  * temporary name holds the lock, so at any moment what exists under it is registered. With the lock
  * held nothing may be allocated: running out of memory takes it, too, and would wait for itself.
  */
-#ifndef LMC_CLI_TEMPORARY_H
-#define LMC_CLI_TEMPORARY_H
+#pragma once
 
 #include "platform.h"
 
@@ -59,5 +58,3 @@ void say_left_behind(const char *path);
 
 /* A file without a name, in the directory that TMPDIR names, or in that of a file. */
 int open_scratch(const char *beside, int *fd);
-
-#endif

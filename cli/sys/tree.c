@@ -2,12 +2,6 @@
 #include "tree.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "memory.h"
 #include "names.h"

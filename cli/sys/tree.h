@@ -3,14 +3,11 @@
  *
  * Links to directories are never followed.
  */
-#ifndef LMC_CLI_TREE_H
-#define LMC_CLI_TREE_H
+#pragma once
 
 #include "platform.h"
 
 #include <dirent.h>
-#include <stddef.h>
-#include <stdint.h>
 
 /* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then,
  * unless an error stands there. */
@@ -63,5 +60,3 @@ int open_up_listed(const struct listing *l, const char *root);
  * errno, and *stopped_at is what could not be removed. May run with the lock of the temporary name.
  */
 int remove_listed(const struct listing *l, const char *root, const struct entry **stopped_at);
-
-#endif
