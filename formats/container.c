@@ -4,9 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gguf.h"
-#include "npy.h"
-#include "safetensors.h"
+#include "container_check.h"
 #include "torch_save.h"
 
 const char *container_name(enum container_kind kind)

@@ -83,8 +83,24 @@ uint64_t container_weigh_views(const struct container *c);
  * again. (A delta is small, and its base is not: for its files this does not hold.) */
 int container_has_said_all(uint64_t n_read, uint64_t n_found, uint64_t size);
 
+/* What NumPy calls a dtype. It has no type for BF16 and the 8-bit floats: it saves them as raw
+ * bytes of that width, and so do we. */
+const char *npy_descr(const char *dtype);
+
 struct dcp;
-struct view;
+
+/* A file that a parser reads where it wants: formats whose directory stands at the end cannot be
+ * parsed from the beginning alone. */
+struct view {
+    uint64_t size;
+    /* What the file takes where it was taken from, compressed perhaps: what a parser allocates is
+     * in proportion to that, not to what a few bytes may claim or repeat. */
+    uint64_t weight;
+    /* size bytes from offset on, which lie within the view; returns 0, or anything else for "cannot
+     * be read". */
+    int (*read)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+};
 
 /* Whether a file that begins so, or is called so, is to be read through a view. */
 int container_wants_view(const void *data, size_t size, const char *name);

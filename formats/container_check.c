@@ -3,13 +3,11 @@
 
 #include <stdarg.h>
 
-#include "view.h"
-
-enum container_result container_bad(struct container *c, const char *format, ...)
+enum container_result container_say(char *error, size_t size, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    vsnprintf(c->error, sizeof c->error, format, list);
+    vsnprintf(error, size, format, list);
     va_end(list);
     return CONTAINER_BAD;
 }

@@ -1,4 +1,4 @@
-/* container_check.h - what the parsers of all containers check alike
+/* container_check.h - the parsers, and what they check alike
  * SPDX-License-Identifier: MIT
  *
  * The functions that return a result fill in c->error, or c->need, for it.
@@ -12,18 +12,34 @@
 #include "../lmc.h"
 #include "container.h"
 
+/* See container_parse(): data is the beginning of the file, size bytes of file_size. The storage is
+ * to be freed whatever is returned. */
+enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
+                                                  size_t size, uint64_t file_size);
+enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
+                                           size_t size, uint64_t file_size);
+enum container_result container_parse_npy(struct container *c, const unsigned char *data,
+                                          size_t size, uint64_t file_size);
+
 #define CONTAINER_MAX_TENSORS (1u << 28) /* of an LMC file */
 #define CONTAINER_MAX_NAME 65535u
 #define CONTAINER_MAX_DTYPE 32u
 #define CONTAINER_MAX_SIZE ((uint64_t)INT64_MAX)
 
+/* Says what is wrong in x->error: of a container, or of another struct that has one. BAD. */
+#define container_bad(x, ...) container_say((x)->error, sizeof(x)->error, __VA_ARGS__)
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
+__attribute__((format(printf, 3, 4)))
 #endif
 enum container_result
-container_bad(struct container *c, const char *format, ...);
+container_say(char *error, size_t size, const char *format, ...);
 
-struct view;
+/* Returns what the call returns, unless that is CONTAINER_OK. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        const enum container_result tried = (call);                                                \
+        if (tried != CONTAINER_OK) return tried;                                                   \
+    } while (0)
 
 /* A little-endian number of size bytes. */
 uint64_t container_number(const unsigned char *p, unsigned size);

@@ -1,6 +1,6 @@
-/* SPDX-License-Identifier: MIT */
-#include "npy.h"
-
+/* NumPy: magic, version, size of the header, a Python dictionary, the data
+ * SPDX-License-Identifier: MIT
+ */
 #include "container_check.h"
 
 /* The text of the dictionary; at runs through it. */

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "printable.h"
 
 /* What is left of a text of several parts, one behind another. */
 struct text {

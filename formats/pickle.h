@@ -13,8 +13,9 @@
 
 #include "container.h"
 
-/* The largest pickle that is read from a file of that weight (view.h). The pickle of an honest file
- * is a small part of it: some 250 bytes and 20 nodes for each tensor, of which the tensor has more.
+/* The largest pickle that is read from a file of that weight (container.h). The pickle of an honest
+ * file is a small part of it: some 250 bytes and 20 nodes for each tensor, of which the tensor has
+ * more.
  */
 size_t pickle_max_size(uint64_t weight);
 
@@ -74,6 +75,9 @@ enum container_result pickle_read(struct pickle *p, const void *data, size_t siz
 void pickle_free(struct pickle *p);
 
 const struct pickle_node *pickle_get(const struct pickle *p, uint32_t node);
+
+/* Of a text or a global; NULL: the node is not of that type, or has a zero byte. */
+const char *pickle_text(const struct pickle *p, uint32_t node, enum pickle_type type);
 
 /* Whether the node is that text, or the global of that name ("torch._utils._rebuild_tensor_v2"). */
 int pickle_is_text(const struct pickle *p, uint32_t node, enum pickle_type type, const char *text);

@@ -22,7 +22,6 @@
 #pragma once
 
 #include "container.h"
-#include "view.h"
 
 /* What .metadata says. */
 struct dcp;

@@ -19,6 +19,7 @@ struct torch_view {
     size_t name;    /* in names */
     size_t shape;   /* in shapes: of dense ones, in the order of memory */
     size_t logical; /* the same as PyTorch has it, then the strides */
+    int is_kept;    /* for torch_save.c: a tensor of the list */
     int is_plain;   /* the order of memory is the logical one, and bytes are what they say */
     unsigned flags;
     unsigned rank;

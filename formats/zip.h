@@ -9,7 +9,6 @@
 #pragma once
 
 #include "container.h"
-#include "view.h"
 
 struct zip_member {
     const char *name; /* a zero byte follows, and none is in it */

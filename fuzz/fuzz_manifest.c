@@ -26,7 +26,6 @@ static FILE *silence;
 #include "../formats/pattern.c"
 #include "../formats/policy.c"
 #include "../formats/roles.c"
-#include "../formats/utf8.c"
 #include "../cli/sys/attributes.c"
 #include "../cli/sys/io.c"
 #include "../cli/sys/memory.c"

@@ -4,7 +4,6 @@
 #include "../../lmc.h"
 #include "../../formats/dcp.h"
 #include "../../formats/pickle.h"
-#include "../../formats/view.h"
 #include "archive.h"
 #include "common.h"
 #include "../sys/memory.h"

@@ -2,7 +2,6 @@
 #include "source.h"
 
 #include "../../formats/dcp.h"
-#include "../../formats/view.h"
 #include "common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

@@ -3,7 +3,6 @@
 
 #include "../format/json.h"
 #include "../../formats/gather.h"
-#include "../../formats/npy.h"
 #include "../format/widen.h"
 #include "../input/archive.h"
 #include "../input/base.h"
