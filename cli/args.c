@@ -2,10 +2,6 @@
 #include "args.h"
 
 #include "input/base.h"
-#include "sys/memory.h"
-#include "sys/names.h"
-#include "sys/report.h"
-#include "verb/restore.h"
 
 /* While the command of lmc series is not known yet, the verb is its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }

@@ -11,7 +11,7 @@
 #include "choose/members.h"
 #include "choose/policy.h"
 #include "input/common.h"
-#include "verb/series.h"
+#include "verb/verbs.h"
 
 /* Up to VERB_LIST by an option, the others by a word; behind them the commands of lmc series. */
 enum verb {

@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "container.h"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include "container_check.h"
 #include "torch_save.h"
 

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../../formats/container.h"
 #include "../format/tensors.h"
-#include "../input/archive.h"
 #include "../input/damage.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 static void free_choices(struct member *member)

@@ -4,9 +4,6 @@
 #include "members.h"
 #include "../../formats/torch_save.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 struct parts {
@@ -83,8 +80,7 @@ struct all_rows {
 
 static struct all_rows list_rows(const lmc_base *base)
 {
-    struct all_rows all;
-    memset(&all, 0, sizeof all);
+    struct all_rows all = {0};
     for (size_t i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         for (size_t k = 0; k < f->n_tensors; k++) {
@@ -148,9 +144,8 @@ static void cut_rows(struct parts *p, const struct all_rows *all, const struct r
 size_t find_parts(struct members *m, const lmc_base *base)
 {
     struct all_rows all = list_rows(base);
-    struct parts p;
+    struct parts p = {0};
     size_t n = 0, at = 0;
-    memset(&p, 0, sizeof p);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             lmc_tensor *t = &m->list[i].tensors[k];
@@ -410,10 +405,8 @@ static unsigned choose_bits(uint64_t size)
 
 static void find_shifted_parts(struct parts *p, const struct bytes *file, const struct bytes *base)
 {
-    struct anchors a;
-    struct shifts s;
-    memset(&a, 0, sizeof a);
-    memset(&s, 0, sizeof s);
+    struct anchors a = {0};
+    struct shifts s = {0};
     a.bits = choose_bits(base->size);
     a.mask = 1023;
     while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)

@@ -2,8 +2,6 @@
 #include "policy.h"
 
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 
 #define MAX_POLICY_SIZE ((size_t)1 << 20)
 

@@ -3,15 +3,10 @@
 
 #include "members.h"
 #include "policy.h"
-#include "../../formats/roles.h"
 #include "../format/json.h"
 #include "../format/tensors.h"
-#include "../input/source.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
@@ -267,8 +262,7 @@ static lmc_source make_elements(struct elements *e, struct members *m, const str
 /* What is known of its quantizer; is_lossless, if it has none. */
 static lmc_quantizer_info get_info(const struct choice *c)
 {
-    lmc_quantizer_info info;
-    memset(&info, 0, sizeof info);
+    lmc_quantizer_info info = {0};
     info.is_lossless = 1;
     if (c->quantizer && lmc_quantizer_get_info(c->quantizer, &info) != LMC_OK) abort();
     return info;
@@ -313,7 +307,7 @@ static void say_choice(const struct choice *c, const struct members *m, const st
 
 static int fit_quantizer(struct choice *c, struct members *m)
 {
-    struct elements own, seconds;
+    struct elements own, seconds = {0};
     lmc_quantizer_options options;
     lmc_source elements = make_elements(&own, m, c);
     enum lmc_status status;
@@ -321,7 +315,6 @@ static int fit_quantizer(struct choice *c, struct members *m)
     int has_second;
     has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
     set_quantizer_options(&options, c->rule, c->meaning.role, c->tensor, has_second);
-    memset(&seconds, 0, sizeof seconds);
     if (has_second) {
         options.second = c->partner->quantizer; /* or none: that is exact */
         options.second_elements = make_elements(&seconds, m, c->partner);

@@ -5,8 +5,6 @@
 #include "../format/hex.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
@@ -312,9 +310,8 @@ static void number_choices(struct members *m)
 /* Moves members with masters before their copies, second moments before the first; no others. */
 static void order_masters(struct members *m, struct candidates *c)
 {
-    struct ordering o;
+    struct ordering o = {0};
     struct member *ordered = (struct member *)resize(NULL, m->n, sizeof *ordered);
-    memset(&o, 0, sizeof o);
     o.rank = (size_t *)resize(NULL, m->n, sizeof *o.rank);
     for (size_t start = 0, end; start < c->n; start = end) {
         end = end_of_group(c, start);
@@ -366,10 +363,9 @@ static void pair_group(struct members *m, const struct candidates *c, size_t sta
 
 int find_twins(struct members *m)
 {
-    struct candidates c;
+    struct candidates c = {0};
     uint64_t size = 0;
     int code;
-    memset(&c, 0, sizeof c);
     code = find_groups(&c, m);
     if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_masters(m, &c);

@@ -4,7 +4,6 @@
 #include <jansson.h>
 
 #include "hex.h"
-#include "../sys/memory.h"
 
 static void *allocate_json(size_t size) { return resize(NULL, size, 1); }
 

@@ -5,9 +5,6 @@
 #include "source.h"
 #include "walk.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size)
 {

@@ -10,10 +10,7 @@
 #include "walk.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/tree.h"
 

@@ -7,9 +7,6 @@
 #include "second_look.h"
 #include "source.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 struct comparison {
     struct second_look again;

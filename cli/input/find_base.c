@@ -6,9 +6,6 @@
 #include "common.h"
 #include "places.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 /* -- where the base may be -- */
 

@@ -6,9 +6,6 @@
 #include "../../formats/pickle.h"
 #include "archive.h"
 #include "common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 struct place_in_archive {
     lmc_base content; /* which keeps the block that was decoded last */

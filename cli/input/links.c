@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
 
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)

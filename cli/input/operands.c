@@ -3,10 +3,7 @@
 
 #include "source.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"

@@ -4,8 +4,6 @@
 #include <dirent.h>
 
 #include "walk.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/search.h"
 #include "../sys/tree.h"
 

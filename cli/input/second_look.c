@@ -5,9 +5,7 @@
 #include "damage.h"
 #include "source.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,

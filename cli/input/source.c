@@ -5,10 +5,7 @@
 #include "common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
 static int is_descriptor(const char *path)

@@ -4,8 +4,6 @@
 #include "common.h"
 #include "links.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/temporary.h"
 
 /* -- side files -- */

@@ -5,7 +5,6 @@
 
 #include "../sys/platform.h"
 
-#include "../sys/report.h"
 #include "../sys/tree.h"
 
 struct common;

@@ -7,8 +7,6 @@
 #include "damage.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 
 /* -- a copy, or the files of it -- */

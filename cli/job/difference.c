@@ -1,24 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "difference.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
@@ -138,9 +126,8 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
-    lmc_tensor_options options;
+    lmc_tensor_options options = {0};
     unsigned width;
-    memset(&options, 0, sizeof options);
     options.dtype = lmc_dtype_find(item->dtype);
     options.level = d->level;
     options.parallel = &d->o->parallel;

@@ -1,16 +1,11 @@
 /* difference.h - what has changed between two snapshots, and what a delta would take
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_DIFFERENCE_H
-#define LMC_CLI_DIFFERENCE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <jansson.h>
-
-#include "../../lmc.h"
 
 struct base;
 struct common;
@@ -88,5 +83,3 @@ json_t *make_json_side(const struct base *b);
 /* Takes them among the bases, which gives each of them what it is made of: it may be a delta
  * against another. */
 int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o);
-
-#endif

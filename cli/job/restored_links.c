@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "restored_links.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../input/links.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 

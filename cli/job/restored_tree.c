@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "restored_tree.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../input/base.h"
 #include "../input/common.h"
 #include "restorer.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/replace.h"
-#include "../sys/report.h"
-#include "../sys/temporary.h"
 
 #define NO_DIRECTORY                                                                               \
     "is no directory, so nothing is restored below it; move it away, or name another directory "   \

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tar_stream.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 
 #define RECORD ((size_t)512)
 #define MAX_OCTAL_SIZE (((uint64_t)1 << 33) - 1) /* 11 octal digits */
@@ -89,7 +83,7 @@ static void add_line(char **text, size_t *size, const char *key, const char *val
 
 static int write_extended(struct output *out, const struct tar_entry *e, uint32_t nanoseconds)
 {
-    struct tar_entry x;
+    struct tar_entry x = {0};
     char *text = NULL, number[48];
     size_t size = 0;
     int error;
@@ -108,7 +102,6 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
         add_line(&text, &size, "mtime", number);
     }
     if (!text) return 0;
-    memset(&x, 0, sizeof x);
     x.type = 'x';
     x.path = "PaxHeaders/x";
     x.size = size;
@@ -123,14 +116,13 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
 int tar_begin(struct output *out, const lmc_file *file)
 {
     const int is_directory = file->kind == LMC_FILE_DIRECTORY;
-    struct tar_entry e;
+    struct tar_entry e = {0};
     size_t size = strlen(file->path);
     char *path = (char *)resize(NULL, size + 3, 1);
     int error;
     memcpy(path, file->path, size + 1);
     if (size == 0) strcpy(path, is_directory ? "./" : "file");
     else if (is_directory) strcpy(path + size, "/");
-    memset(&e, 0, sizeof e);
     e.type = is_directory ? '5' : '0';
     e.path = path;
     e.size = is_directory ? 0 : file->size;
@@ -150,9 +142,8 @@ int tar_end(struct output *out, const lmc_file *file)
 
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target)
 {
-    struct tar_entry e;
+    struct tar_entry e = {0};
     int error;
-    memset(&e, 0, sizeof e);
     e.type = type == LINK_HARD ? '1' : '2';
     e.path = path;
     e.target = target;

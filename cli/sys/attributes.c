@@ -6,8 +6,6 @@
 #include <sys/xattr.h>
 #endif
 
-#include "names.h"
-
 mode_t kept_mode(mode_t mode, int is_directory)
 {
     return mode & (is_directory ? 0777 | S_ISGID | S_ISVTX : 0777);

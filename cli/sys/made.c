@@ -2,7 +2,6 @@
 #include "made.h"
 
 #include "io.h"
-#include "memory.h"
 #include "temporary.h"
 
 #define DIRECTORY_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)

@@ -1,4 +1,4 @@
-/* platform.h - the headers of the system that nearly all files use, and what must be said before
+/* platform.h - headers that nearly all files use, and what must be said before those of the system
  * SPDX-License-Identifier: MIT
  *
  * Every header of the command includes this first, and every source file its own header first.
@@ -35,3 +35,7 @@
 #ifndef O_CLOEXEC
 #define O_CLOEXEC 0
 #endif
+
+#include "memory.h"
+#include "names.h"
+#include "report.h"

@@ -6,7 +6,6 @@
 #include <time.h>
 
 #include "../../formats/printable.h"
-#include "report.h"
 
 /* The one progress line of the process. Only the thread that reads the input moves it. */
 static struct progress {

@@ -6,7 +6,6 @@
 #include <sys/syscall.h> /* SYS_renameat2 */
 #endif
 
-#include "report.h"
 #include "tree.h"
 
 /* rename() with a flag. ENOSYS: there is no such thing here. */

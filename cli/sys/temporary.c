@@ -8,11 +8,8 @@
 #include <time.h>
 
 #include "attributes.h"
-#include "memory.h"
-#include "names.h"
 #include "progress.h"
 #include "replace.h"
-#include "report.h"
 #include "tree.h"
 
 /* The only one. */

@@ -3,10 +3,6 @@
 
 #include <dirent.h>
 
-#include "memory.h"
-#include "names.h"
-#include "report.h"
-
 struct dirent *next_entry(DIR *directory, int *error)
 {
     struct dirent *entry;

@@ -4,12 +4,7 @@
 #include "../input/archive.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
-#include "../sys/temporary.h"
 
 #define JOURNAL_NAME_AT 120u
 #define JOURNAL_NAME_ROOM 256u
@@ -312,7 +307,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
     int code = open_output(&out, j->path, NULL, 1), error, fd;
-    struct attributes a;
+    struct attributes a = {0};
     if (code != CODE_OK) return code;
     j->capacity = (capacity + 4095) / 4096 * 4096;
     store_number(j->header + 24, j->n_recorded, 8);
@@ -325,7 +320,6 @@ static int create_journal(struct journal *j, uint64_t capacity)
         discard_output(&out);
         return code;
     }
-    memset(&a, 0, sizeof a);
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
@@ -545,10 +539,9 @@ int recover_journal(struct journal *j, size_t n_files)
     j->n_recorded = j->n_handed = load_number(j->header + 24, 8);
     if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot access it");
     for (unsigned k = 0; k < 2; k++) {
-        struct patches found;
+        struct patches found = {0};
         uint64_t number, n_done;
         int error;
-        memset(&found, 0, sizeof found);
         error = read_slot(j, k, (uint64_t)st.st_size, total, n_files, &found, &number, &n_done);
         if (!error && number > j->number) {
             struct patches other = j->pending;

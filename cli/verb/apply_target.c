@@ -5,13 +5,10 @@
 
 #include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../input/walk.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/names.h"
-#include "../sys/tree.h"
 
 int holds_result(const struct base *b, const struct archive *delta)
 {
@@ -70,10 +67,9 @@ static int has_tensors(const char *full, const lmc_file *file, const struct comm
 static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
                         enum look look, int *is_wrong)
 {
-    struct listing l;
+    struct listing l = {0};
     size_t n = 0;
     int code = CODE_OK;
-    memset(&l, 0, sizeof l);
     if (a->is_tree) code = list_sources(&l, a->path, 0, a->o);
     else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
     *is_wrong = 0;

@@ -1,19 +1,17 @@
-/* SPDX-License-Identifier: MIT */
-#include "cat.h"
+/* cat.c - lmc cat: tensors of a snapshot, or a slice of one
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../../formats/gather.h"
 #include "../format/widen.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/damage.h"
 #include "../input/inside.h"
-#include "../input/links.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
@@ -183,7 +181,7 @@ static int copy_view(struct extract *e)
     const struct container_view *const view = e->view;
     const uint64_t start = place_of_piece(e);
     uint64_t extent = e->piece;
-    struct gathering g;
+    struct gathering g = {0};
     unsigned char *span;
     enum lmc_status status;
     size_t n;
@@ -194,7 +192,6 @@ static int copy_view(struct extract *e)
     }
     if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
     span = (unsigned char *)resize(NULL, (size_t)extent, 1);
-    memset(&g, 0, sizeof g);
     g.span = span;
     g.width = (size_t)e->piece;
     g.rank = view->rank;
@@ -534,23 +531,19 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     char *led = NULL;
     struct archive a;
     struct base plain;
-    struct extract e;
-    struct selection c;
-    struct output out;
-    struct attributes attributes;
+    struct extract e = {0};
+    struct selection c = {0};
+    struct output out = {0};
+    struct attributes attributes = {0};
     const lmc_base *base;
     double start = now();
     int code = open_archive_or_plain(&a, &plain, path, o);
-    memset(&out, 0, sizeof out);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, base);
     if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
-    memset(&e, 0, sizeof e);
-    memset(&c, 0, sizeof c);
-    memset(&attributes, 0, sizeof attributes);
     e.archive = &a;
     e.out = &out;
     e.widened = LMC_AUTO;

@@ -3,8 +3,6 @@
 
 #include "../input/archive.h"
 #include "../input/inside.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../../formats/pattern.h"
 
 /* -- tensors -- */

@@ -1,23 +1,19 @@
-/* SPDX-License-Identifier: MIT */
-#include "compress.h"
+/* compress.c - lmc FILE..., lmc DIR: files and directories to snapshots
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../choose/quantise.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/compare.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../input/operands.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
 
 /* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
  * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */
@@ -69,8 +65,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
 /* A file of the snapshot, and what is known of it. */
 static lmc_file describe_file(const char *path, const struct stat *st)
 {
-    lmc_file file;
-    memset(&file, 0, sizeof file);
+    lmc_file file = {0};
     file.path = path;
     file.kind = S_ISDIR(st->st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
     if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode)) return file;
@@ -180,9 +175,8 @@ static void say_written(const struct written *w, const char *name, const struct 
 static int recode_held(struct output *out, const struct attributes *attributes, const char *name,
                        const lmc_base *base, const struct compress_options *o)
 {
-    struct archive a;
+    struct archive a = {0};
     int code;
-    memset(&a, 0, sizeof a);
     a.o = &o->common;
     a.name = name;
     a.fd = take_held(out);
@@ -272,7 +266,7 @@ static int write_members(struct members *m, struct source *s, const char *path,
     const int is_repeatable = can_read_twice(path, st), is_file = S_ISREG(st->st_mode);
     const char *name = s ? s->name : path;
     struct output out;
-    struct attributes attributes;
+    struct attributes attributes = {0};
     lmc_writer *writer = NULL;
     const struct base *base;
     int code = choose_base(&base, &o->common);
@@ -280,7 +274,6 @@ static int write_members(struct members *m, struct source *s, const char *path,
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) return code;
     order_members(m, base ? &base->source : NULL);
-    memset(&attributes, 0, sizeof attributes);
     if (is_file || !s) attributes = attributes_of_stat(st);
     if (!s) attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
     code = open_output(&out, snapshot, is_file ? st : NULL, o->common.force);
@@ -313,9 +306,8 @@ static int write_members(struct members *m, struct source *s, const char *path,
 static int compress_source(struct source *s, const char *path, const char *snapshot,
                            struct written *w, const struct compress_options *o)
 {
-    struct members m;
+    struct members m = {0};
     int code;
-    memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
@@ -329,7 +321,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
 {
     struct source s;
     char *snapshot;
-    struct written w;
+    struct written w = {0};
     int code, is_repeatable;
     if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->common.force)
@@ -353,7 +345,6 @@ int compress_file(const char *path, int is_named, const struct compress_options 
     if (code == CODE_OK)
         code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
     if (code == CODE_OK) code = identify_source(&s, &o->common);
-    memset(&w, 0, sizeof w);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
     is_repeatable = can_read_twice(path, &s.st);
     close_source(&s);
@@ -395,10 +386,9 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
 static int write_listing(const struct listing *l, const char *root, const char *snapshot,
                          struct written *w, const struct compress_options *o)
 {
-    struct members m;
+    struct members m = {0};
     struct stat existing, st;
     int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0, is_opened = 1;
-    memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
@@ -419,9 +409,8 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
 {
     struct compress_options again;
     struct bases none;
-    struct written w;
+    struct written w = {0};
     int code;
-    memset(&w, 0, sizeof w);
     code = write_listing(l, root, snapshot, &w, o);
     if (code != CODE_OK || !w.is_useless) return code;
     again = without_bases(o, &none);
@@ -431,12 +420,11 @@ int compress_listing(const struct listing *l, const char *root, const char *snap
 
 int compress_directory(const char *path, const struct compress_options *o)
 {
-    struct listing l;
+    struct listing l = {0};
     struct stat st;
     char *root = copy_without_slashes(path), *snapshot = name_snapshot(root, o);
     const char *name = base_name(root);
     int code;
-    memset(&l, 0, sizeof l);
     if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode))
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "

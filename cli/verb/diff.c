@@ -1,17 +1,15 @@
-/* SPDX-License-Identifier: MIT */
-#include "diff.h"
+/* diff.c - lmc diff: what has changed, as a table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/links.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* -- what no row tells: bytes of files of tensors that belong to none, and where links lead -- */
 
@@ -281,8 +279,7 @@ static double bits_per_element(uint64_t size, uint64_t n)
 
 static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
 {
-    struct diff_row sum;
-    memset(&sum, 0, sizeof sum);
+    struct diff_row sum = {0};
     *size = 0;
     for (size_t i = 0; i < d->n_rows; i++)
         if (d->rows[i].kind != DIFF_REMOVED) {
@@ -403,13 +400,11 @@ static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
 
 int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o)
 {
-    struct diff d;
-    struct rest_rows rest;
+    struct diff d = {0};
+    struct rest_rows rest = {0};
     size_t n = o->bases->n;
     int code = add_snapshots(sides, 2, "diff", o);
     if (code != CODE_OK) return code;
-    memset(&d, 0, sizeof d);
-    memset(&rest, 0, sizeof rest);
     d.o = o;
     d.level = level;
     d.a = &o->bases->list[n];

@@ -1,21 +1,17 @@
-/* SPDX-License-Identifier: MIT
+/* dump.c - lmc dump: every field of a snapshot, where it stands and what it says
+ * SPDX-License-Identifier: MIT
  *
  * Reads from front to back and holds no more than a field. It knows the format by its
  * specification, and uses nothing of lmc.h but the CRC and names of dtypes: what it says of a file,
  * it has read there. Content is not decoded, so it needs no base; lmc -t checks content.
  */
-#include "dump.h"
+#include "verbs.h"
 
 #include <stdarg.h>
 
-#include "../../lmc.h"
 #include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/source.h"
 #include "../input/walk.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 #define BLOCK_SYNC 0xB2
 #define LARGEST_BLOCK ((uint64_t)1 << 22)
@@ -621,10 +617,9 @@ static void dump_all(struct dump *d)
 int dump_file(const char *path)
 {
     const char *name = is_dash(path) ? "(standard input)" : path;
-    struct dump d;
+    struct dump d = {0};
     struct stat st;
     int code = CODE_OK;
-    memset(&d, 0, sizeof d);
     d.left = NO_LIMIT;
     if (check_regular(path, 0) != CODE_OK) return CODE_ERROR;
     d.in = is_dash(path) ? stdin : fopen(path, "rb");

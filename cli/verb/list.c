@@ -1,17 +1,15 @@
-/* SPDX-License-Identifier: MIT */
-#include "list.h"
+/* list.c - lmc -l: what is in a snapshot, as a table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../choose/quantise.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/tensors.h"
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/inside.h"
-#include "../input/links.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* A record takes up to 80 times its text in memory; its tensors are far larger. */
@@ -133,8 +131,7 @@ static void print_views(const struct container *c, const lmc_file *f, int is_nar
         const struct container_view *const v = &c->views[i];
         const lmc_tensor *const whole = f ? tensor_of_view(f, v) : NULL;
         char shape[LMC_MAX_RANK * 21 + 3];
-        lmc_tensor t;
-        memset(&t, 0, sizeof t);
+        lmc_tensor t = {0};
         t.rank = v->rank;
         t.shape = v->shape;
         format_shape(shape, sizeof shape, &t);

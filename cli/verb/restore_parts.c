@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "restore.h"
+#include "verbs.h"
 
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
-#include "../input/links.h"
 #include "../input/walk.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/made.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 #include "../../formats/pattern.h"
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */
@@ -494,10 +475,9 @@ static int open_extraction(struct extraction *x, const char *path)
 int extract_files(const char *path, const char *target, char *const *patterns, size_t n,
                   const struct common *o)
 {
-    struct extraction x;
+    struct extraction x = {0};
     double start = now();
     int code;
-    memset(&x, 0, sizeof x);
     x.o = o;
     x.target = target;
     init_tree(&x.tree, target, o);
@@ -514,8 +494,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         if (code == CODE_OK) code = extract_matches(&x);
         progress_clear();
         if (!target && code == CODE_OK) {
-            struct attributes none;
-            memset(&none, 0, sizeof none);
+            struct attributes none = {0};
             code = commit_output(&x.out, &none);
         } else if (!target) discard_output(&x.out);
         if (code == CODE_OK) say_links(&x);

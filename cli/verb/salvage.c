@@ -1,37 +1,25 @@
-/* SPDX-License-Identifier: MIT */
-#include "salvage.h"
+/* salvage.c - lmc salvage: what is intact in a damaged snapshot
+ * SPDX-License-Identifier: MIT
+ *
+ * The output is a directory: whole/ has the files of which nothing is lost; partial/ those with
+ * holes, which read as zeros; unnamed/ what belongs to files whose names and sizes are lost;
+ * unplaced/ single blocks of which not even the place is known. salvage.json says what is lost
+ * where, so that nobody takes holes for data.
+ */
+#include "verbs.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
-#include <jansson.h>
 
-#include "../../lmc.h"
-#include "../../formats/container.h"
-#include "../../include/lmc_salvage.h"
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/links.h"
-#include "../input/stand_in.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/replace.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 struct loss {
     uint64_t start, end;
@@ -40,7 +28,7 @@ struct loss {
 
 struct salvage {
     const struct common *o;
-    int json; /* see struct salvage_options */
+    int json; /* see salvage_file() */
     struct archive archive;
     lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
@@ -304,12 +292,11 @@ static int copy_scratch(const struct salvage *s, struct json_writer *w)
 static int write_report(struct salvage *s)
 {
     struct json_writer w;
-    lmc_file file;
+    lmc_file file = {0};
     int code, error;
     end_json(&s->list, ']');
     error = finish_json(&s->list);
     if (error) return fail_replica(error);
-    memset(&file, 0, sizeof file);
     file.path = "salvage.json";
     code = begin_tree_file(&s->tree, &file);
     if (code != CODE_OK) return code;
@@ -479,11 +466,10 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
     int code = CODE_OK;
     begin_unplaced(s);
     while (code == CODE_OK && !*is_end) {
-        lmc_file file;
+        lmc_file file = {0};
         char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
                                  (unsigned long)range->block);
         json_t *entry = (json_t *)check_memory(json_object());
-        memset(&file, 0, sizeof file);
         set_json_number(entry, "run", range->run);
         set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
@@ -543,9 +529,8 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(&s->archive);
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     enum lmc_status status;
-    memset(&options, 0, sizeof options);
     options.base = base;
     options.lender = s->archive.lender;
     lmc_reader_free(s->archive.reader); /* which the search for the base has needed */
@@ -581,9 +566,8 @@ static int open_with_base(struct salvage *s)
 /* Symbolic links, if the index that names them is there, below whole/. */
 static void salvage_links(struct salvage *s)
 {
-    struct links links, symbolic;
+    struct links links, symbolic = {0};
     char *root;
-    memset(&symbolic, 0, sizeof symbolic);
     if (read_links(&links, s->archive.reader) != 0)
         say(s->archive.name, "has a damaged list of links, which is left out");
     for (size_t i = 0; i < links.n; i++) { /* of hard ones, each is a file */
@@ -630,16 +614,14 @@ static char *name_salvage(const char *path, const struct common *o)
                      : format_text("%.*s.salvaged", (int)size, path);
 }
 
-int salvage_file(const char *path, const struct salvage_options *options)
+int salvage_file(const char *path, int is_json, const struct common *o)
 {
-    const struct common *o = &options->common;
-    struct salvage s;
+    struct salvage s = {0};
     char *target = name_salvage(path, o);
     int code;
-    memset(&s, 0, sizeof s);
     s.o = o;
     o->bases->is_partial = 1;
-    s.json = options->json;
+    s.json = is_json;
     init_tree(&s.tree, target, o);
     s.scratch = -1;
     code = open_archive_file(&s.archive, path, o);

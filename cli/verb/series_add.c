@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
-
-#include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
+#include "verbs.h"
 
 #include "../format/hex.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/compare.h"
 #include "../input/source_tree.h"
-#include "../input/source.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
-#include "compress.h"
 #include "series_manifest.h"
 #include "../../formats/pattern.h"
 
@@ -73,8 +57,7 @@ static void look_into(struct look *k, const char *root, const char *path)
 /* Whether the file or tree changes shows by two looks. Nothing is reported. */
 static struct look look_at(const char *path)
 {
-    struct look k;
-    memset(&k, 0, sizeof k);
+    struct look k = {0};
     k.is_whole = 1;
     k.newest = INT64_MIN;
     look_into(&k, path, "");
@@ -320,11 +303,10 @@ static int add_source_to_series(const char *directory, const char *path, const c
                                 int is_watched, const struct series_options *o)
 {
     struct series s;
-    struct newcomer c;
+    struct newcomer c = {0};
     const struct snapshot *e;
     int code = check_newcomer(directory, path, o), is_done;
     if (code != CODE_OK) return code;
-    memset(&c, 0, sizeof c);
     code = open_series(&s, directory, TO_CREATE, o);
     if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* it may come back */
     e = code == CODE_OK ? find_name(&s, name) : NULL;
@@ -502,10 +484,9 @@ static int watch_once(struct watch *w, int *is_fatal)
 
 int series_watch(const char *directory, const char *source, const struct series_options *o)
 {
-    struct watch w;
+    struct watch w = {0};
     struct stat st, series;
     int code = CODE_OK, is_fatal = 0;
-    memset(&w, 0, sizeof w);
     w.directory = directory;
     w.source = source;
     w.o = o;

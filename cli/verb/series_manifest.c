@@ -1,31 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <jansson.h>
 
 #include "../format/hex.h"
 #include "../format/json.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
-#include "series.h"
+#include "verbs.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
@@ -430,13 +414,12 @@ static char *format_manifest(const struct series *s, size_t *size)
 int save_manifest(const struct series *s)
 {
     struct output out;
-    struct attributes attributes;
+    struct attributes attributes = {0};
     char *text;
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
     text = format_manifest(s, &size);
-    memset(&attributes, 0, sizeof attributes);
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);
     return commit_output(&out, &attributes);
@@ -452,9 +435,8 @@ enum lock { LOCK_CHANGES, LOCK_READERS };
 /* 0 or errno; command: F_SETLK or F_SETLKW, type: F_RDLCK, F_WRLCK or F_UNLCK. */
 static int set_lock(const struct series *s, enum lock which, int command, short type)
 {
-    struct flock lock;
+    struct flock lock = {0};
     int result;
-    memset(&lock, 0, sizeof lock);
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
     lock.l_start = which;

@@ -1,24 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
-#include "recode.h"
-#include "restore.h"
 #include "series_manifest.h"
 
 /* -- prune, keep -- */
@@ -218,7 +202,7 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
-    struct recode_options to_recode;
+    struct compress_options to_recode;
     char *recoded;
     struct chain c;
     int code;

@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-#include <jansson.h>
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../../formats/printable.h"
-#include "../sys/report.h"
-#include "cat.h"
-#include "restore.h"
 #include "series_manifest.h"
-#include "verify.h"
 
 /* -- list -- */
 
@@ -230,8 +214,7 @@ int series_restore(const char *directory, const char *name, const struct series_
         c.common.output = target = name_restored(e, &o->common);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
     if (code == CODE_OK) {
-        const struct restore_options to_restore = {c.common, 0};
-        code = restore_file(e->path, &to_restore);
+        code = restore_file(e->path, 0, &c.common);
         if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
             say(directory, "%.300s is restored to %.400s", e->name, target);
     }
@@ -250,9 +233,8 @@ int series_cat(const char *directory, const char *name, char *tensor,
     int code = open_for_reading(&s, &c, &e, directory, name, o);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
     if (code == CODE_OK) {
-        struct cat_options to_cat;
+        struct cat_options to_cat = {0};
         char *names[1];
-        memset(&to_cat, 0, sizeof to_cat);
         to_cat.common = c.common;
         to_cat.npy = o->npy;
         to_cat.file = o->file;

@@ -1,20 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
 #include "series_manifest.h"
 
 static int compare_entries_by_name(const void *a, const void *b)

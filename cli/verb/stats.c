@@ -1,20 +1,14 @@
-/* SPDX-License-Identifier: MIT */
-#include "stats.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <jansson.h>
+/* stats.c - lmc stats: what snapshots are made of, as table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../job/difference.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* What difference.h does not measure of a tensor, or of a file that has none. */
 struct stats_row {
@@ -34,7 +28,7 @@ struct stats_step {
 
 struct stats {
     const struct common *o;
-    enum lmc_level level; /* see struct stats_options */
+    enum lmc_level level; /* see show_stats() */
     int json;
     struct stats_step *steps;
     size_t n;
@@ -448,16 +442,16 @@ static int measure_and_show(struct stats *s, struct base *bases)
     return code;
 }
 
-int show_stats(char *const *names, size_t n, const struct stats_options *options)
+int show_stats(char *const *names, size_t n, enum lmc_level level, int is_json,
+               const struct common *o)
 {
-    const struct common *o = &options->common;
     struct stats s;
     size_t n_bases = o->bases->n;
     int code = add_snapshots(names, n, "stats", o);
     if (code != CODE_OK) return code;
     s.o = o;
-    s.level = options->level;
-    s.json = options->json;
+    s.level = level;
+    s.json = is_json;
     s.n = n;
     s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
     code = measure_and_show(&s, o->bases->list + n_bases);

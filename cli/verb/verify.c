@@ -1,23 +1,19 @@
-/* SPDX-License-Identifier: MIT */
-#include "verify.h"
-
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
+/* verify.c - lmc verify: whole chains of deltas, each link decoded once
+ * SPDX-License-Identifier: MIT
+ *
+ * The files make a forest: below each snapshot stand the deltas that are made against it. It is
+ * walked from the roots. What has others below it is restored to a scratch file, from which these
+ * get their base; this is closed, and thereby gone, when the last of them was restored. That one is
+ * the child with the most below it: of a chain there are two scratch files at a time, and one more
+ * where it branches.
+ */
+#include "verbs.h"
 
 #include "../format/hex.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/source.h"
-#include "../input/stand_in.h"
-#include "../input/common.h"
 #include "../input/second_look.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
 
@@ -295,11 +291,10 @@ static int restore_node(struct verification *v, const struct node *node, const l
                         struct stage *stage)
 {
     struct source s;
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int code = open_source(&s, node->name);
     v->o->bases->code = CODE_OK;
-    memset(&options, 0, sizeof options);
     open_stage(stage, v->o);
     init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
@@ -364,9 +359,8 @@ static void verify_below(struct verification *v, const struct node *node, const 
 
 int verify_files(char **paths, size_t n, const struct common *o)
 {
-    struct verification v;
+    struct verification v = {0};
     int code;
-    memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;
     v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
