@@ -530,9 +530,8 @@ static int answer(const struct reading *r, int *code)
 
 int read_arguments(struct arguments *a, int argc, char **argv)
 {
-    struct reading r;
+    struct reading r = {0};
     int code;
-    memset(&r, 0, sizeof r);
     r.a = a;
     r.argc = argc;
     r.argv = argv;

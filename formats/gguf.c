@@ -221,11 +221,10 @@ static enum container_result gguf_read_infos(struct container *c, struct gguf_cu
 enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
                                            size_t size, uint64_t file_size)
 {
-    struct gguf_cursor g;
+    struct gguf_cursor g = {0};
     uint64_t version, n_tensors, n_values, alignment, start;
     size_t infos, n_numbers, n_characters;
     c->kind = CONTAINER_GGUF;
-    memset(&g, 0, sizeof g);
     g.data = data;
     g.size = size;
     if (size >= 4 && memcmp(data, "GGUF", 4) != 0)

@@ -371,10 +371,9 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
                        void *user)
 {
     struct container *c = h->c;
-    struct entry_of_tensor e;
+    struct entry_of_tensor e = {0};
     const size_t first_extent = h->n_shapes;
     if (is_key(key, "__metadata__")) return skip_value(h, key, depth, user);
-    memset(&e, 0, sizeof e);
     e.t.name = key->text;
     if (h->at < h->end && *h->at == '{') {
         if (!read_items(h, depth + 1, read_field, &e)) return 0;
@@ -392,9 +391,8 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
 static enum container_result read_header(struct container *c, const unsigned char *json,
                                          size_t size)
 {
-    struct header h;
+    struct header h = {0};
     size_t n_extents = 0;
-    memset(&h, 0, sizeof h);
     h.c = c;
     h.begin = h.at = json;
     h.end = json + size;

@@ -497,9 +497,8 @@ static enum container_result name_item(struct builder *b, const struct archive_o
 static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
                                          uint64_t *start)
 {
-    struct archive_of_torch a;
+    struct archive_of_torch a = {0};
     enum container_result result;
-    memset(&a, 0, sizeof a);
     result = zip_read(&a.zip, b->view, from, end);
     for (size_t i = 0; i < a.zip.n && result == CONTAINER_OK && !b->file; i++)
         result = zip_locate(&a.zip, b->view, &a.zip.members[i]);

@@ -154,8 +154,7 @@ static enum container_result add_extents(struct torch_views *v, const uint64_t *
 static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t arguments)
 {
     const struct torch_dtype *dtype;
-    struct torch_view view;
-    memset(&view, 0, sizeof view);
+    struct torch_view view = {0};
     TRY(find_storage(w, node, &view, &dtype));
     view.arguments = arguments;
     view.is_dense = view.is_plain = 1;
@@ -247,9 +246,8 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     const struct pickle *const p = w->p;
     uint64_t shape[LMC_MAX_RANK], strides[LMC_MAX_RANK], size;
     const struct torch_dtype *dtype;
-    struct torch_view view;
+    struct torch_view view = {0};
     const int rank = pickle_counts(p, pickle_item(p, arguments, 2), shape, LMC_MAX_RANK);
-    memset(&view, 0, sizeof view);
     TRY(find_storage(w, pickle_item(p, arguments, 0), &view, &dtype));
     if (!dtype) dtype = find_dtype_of(p, pickle_item(p, arguments, 6));
     if (!dtype) return add_storage(w, pickle_item(p, arguments, 0), arguments);

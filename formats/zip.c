@@ -199,11 +199,10 @@ static enum container_result read_directory(struct zip *z, const struct zip_end 
 
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end)
 {
-    struct zip_end e;
+    struct zip_end e = {0};
     unsigned char *bytes;
     enum container_result result;
     memset(z, 0, sizeof *z);
-    memset(&e, 0, sizeof e);
     TRY(read_end(z, v, from, end, &e));
     bytes = (unsigned char *)malloc((size_t)e.size + 1);
     if (!bytes) return CONTAINER_MEMORY;

@@ -160,10 +160,9 @@ lmc_source source_of_archive(struct archive *a)
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(a);
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     lmc_reader_free(a->reader);
     a->reader = NULL;
-    memset(&options, 0, sizeof options);
     options.parallel = &a->o->parallel;
     options.base = base;
     options.lender = a->lender;
@@ -192,8 +191,7 @@ static lmc_stream stream_of_bytes(lmc_memory *memory, void *data, size_t size)
 
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
 {
-    lmc_file file;
-    memset(&file, 0, sizeof file);
+    lmc_file file = {0};
     file.path = "";
     file.size = alone->size;
     file.n_tensors = 1;

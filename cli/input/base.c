@@ -489,9 +489,8 @@ static int walk_down(struct walked *l, struct base *b, struct base **ready, cons
 int prepare_base(struct base *b, const struct common *o)
 {
     struct base *ready;
-    struct walked l;
+    struct walked l = {0};
     int code;
-    memset(&l, 0, sizeof l);
     code = walk_down(&l, b, &ready, o);
     for (size_t i = l.n; i-- > 0 && code == CODE_OK; ready = l.list[i])
         code = prepare_link(l.list[i], ready);
@@ -605,12 +604,11 @@ int choose_base(const struct base **base, const struct common *o)
 
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o)
 {
-    struct archive a;
+    struct archive a = {0};
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
     *base = NULL;
     if (code != CODE_OK) return code;
     memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
-    memset(&a, 0, sizeof a);
     a.fd = -1;
     if (S_ISREG(s->st.st_mode)) /* then it can tell more */
         code = open_archive_of_source(&a, s, o);

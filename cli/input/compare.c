@@ -134,9 +134,9 @@ static int compare_links(struct comparison *c)
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
                     const struct common *o, size_t *n_files)
 {
-    struct comparison c;
+    struct comparison c = {0};
     struct source s;
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     enum lmc_status status;
     const lmc_base *base;
     int code = open_source(&s, path);
@@ -145,14 +145,12 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
         close_source(&s);
         return code;
     }
-    memset(&c, 0, sizeof c);
     init_second_look(&c.again, &s, base, o);
     c.root = root;
     c.may_lack = may_lack;
     c.may_lose = may_lose;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
-    memset(&options, 0, sizeof options);
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;

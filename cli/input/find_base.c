@@ -288,10 +288,9 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
  * delta that needs it. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct common *o)
 {
-    struct archive a;
+    struct archive a = {0};
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
     format_hex(text, wanted, SHORT_FINGERPRINT);
-    memset(&a, 0, sizeof a);
     a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
     close_archive(&a);

@@ -102,8 +102,7 @@ static int compare_seen(const void *a, const void *b)
 
 static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
 {
-    struct seen_file key;
-    memset(&key, 0, sizeof key);
+    struct seen_file key = {0};
     key.path = (char *)path; /* which is only read */
     return seen->n ? (const struct seen_file *)bsearch(&key, seen->list, seen->n, sizeof key,
                                                        compare_seen)
@@ -157,13 +156,12 @@ int match_links(const struct links *l, struct seen_files *seen)
 
 int read_links(struct links *l, const lmc_reader *reader)
 {
-    struct seen_files seen;
+    struct seen_files seen = {0};
     const lmc_file *file;
     const void *value;
     size_t size;
     int error;
     memset(l, 0, sizeof *l);
-    memset(&seen, 0, sizeof seen);
     if (lmc_reader_find_metadata(reader, LINKS_KEY, &value, &size) != LMC_OK) return 0;
     error = decode_links(l, value, size);
     for (size_t i = 0; l->n && (file = lmc_reader_get_file(reader, i)) != NULL; i++)

@@ -86,8 +86,7 @@ void measure_depths(struct link_of_chain *list, size_t n)
 static struct place_entry *add_place(struct places *p, const char *path, int is_given,
                                      size_t number)
 {
-    struct place_entry e;
-    memset(&e, 0, sizeof e);
+    struct place_entry e = {0};
     if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
     p->list = (struct place_entry *)grow(p->list, p->n, &p->room, sizeof *p->list);
     e.path = copy_string(path, strlen(path));

@@ -243,10 +243,9 @@ static void look_for_lost(struct lost *lost, const char *path, int is_told)
 void say_lost(const struct listing *l, const char *path, const char *snapshot,
               const struct common *o)
 {
-    struct lost lost;
+    struct lost lost = {0};
     char text[300] = "";
     size_t size = 0;
-    memset(&lost, 0, sizeof lost);
     if (o->verbosity == 0) return;
     if (l) expect_owner_of_tree(&lost, path);
     else expect_owner_of_file(&lost, snapshot);

@@ -77,11 +77,10 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
                             void *dst, size_t size)
 {
     lmc_source source;
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     enum lmc_status status;
     if (!b->salvage) {
         source = source_of_archive(&b->archive);
-        memset(&options, 0, sizeof options);
         options.base = b->below ? &b->below->source : NULL;
         options.lender = b->archive.reader;
         status = lmc_salvage_open(&b->salvage, &source, &options);
@@ -144,13 +143,12 @@ int make_replica(struct replica *r, const struct archive *a)
 {
     const size_t n = snapshot_info(a->reader).n_files;
     unsigned char *window;
-    struct outlet out;
+    struct outlet out = {0};
     int code = open_scratch(a->name, &r->fd), error;
     if (code != CODE_OK) return code;
     r->is_made = 1;
     r->starts = (uint64_t *)resize(NULL, n + 1, sizeof *r->starts);
     window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
-    memset(&out, 0, sizeof out);
     out.fd = r->fd;
     out.sparse = 1;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {

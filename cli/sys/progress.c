@@ -35,8 +35,7 @@ void progress_start(const char *name, uint64_t total)
 
 size_t count_columns(int fd)
 {
-    struct winsize size;
-    memset(&size, 0, sizeof size);
+    struct winsize size = {0};
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 

@@ -165,11 +165,10 @@ static void remove_below(struct removal *r)
 
 int remove_tree(const char *path)
 {
-    struct removal r;
+    struct removal r = {0};
     struct stat st;
     if (lstat(path, &st) != 0) return errno;
     if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 ? 0 : errno;
-    memset(&r, 0, sizeof r);
     r.dev = st.st_dev;
     if ((st.st_mode & 0700) != 0700) (void)!chmod(path, 0700);
     r.root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -134,11 +134,10 @@ static int is_above(const struct lister *t, const struct stat *st)
 
 static int list_names(struct lister *t, const char *path, const char *full)
 {
-    struct listing names;
+    struct listing names = {0};
     DIR *directory = opendir(full);
     struct dirent *entry;
     int code = CODE_OK, error = 0;
-    memset(&names, 0, sizeof names);
     if (!directory) {
         if (t->l->n_unreadable++ >= MOST_NAMED) return CODE_ERROR;
         return fail_errno(full, errno, "cannot read the directory");
@@ -190,10 +189,9 @@ static int compare_entries(const void *a, const void *b)
 
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
 {
-    struct lister t;
+    struct lister t = {0};
     int code;
     memset(l, 0, sizeof *l);
-    memset(&t, 0, sizeof t);
     t.l = l;
     t.root = root;
     t.mode = mode;
