@@ -42,7 +42,6 @@ static FILE *silence;
 #include "../formats/container_check.c"
 #include "../formats/dcp.c"
 #include "../formats/gguf.c"
-#include "../cli/format/hex.c"
 #include "../cli/format/json.c"
 #include "../formats/npy.c"
 #include "../formats/pickle.c"

@@ -3,7 +3,7 @@
 
 #include <jansson.h>
 
-#include "hex.h"
+#include "print.h"
 
 static void *allocate_json(size_t size) { return resize(NULL, size, 1); }
 

@@ -56,3 +56,11 @@ double find_log2(double x);
 /* Bits for each of the n things that were counted, if all that is known of them is how often they
  * occur. */
 double find_entropy(const uint64_t *counts, size_t n_counts);
+
+/* -- floats of 8 and 16 bits as floats of 32, which hold each of them exactly -- */
+
+/* Bytes of an element that can be widened: BF16, F16, F8_E4M3, F8_E5M2; 0: none of these. */
+unsigned widen_width(enum lmc_dtype dtype);
+
+/* n elements, little-endian, to 4 * n bytes. A NaN keeps its sign and its payload. */
+void widen_elements(enum lmc_dtype dtype, void *dst, const void *src, size_t n);

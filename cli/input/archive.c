@@ -3,7 +3,6 @@
 
 #include "common.h"
 #include "source.h"
-#include "walk.h"
 #include "../sys/io.h"
 
 enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size)

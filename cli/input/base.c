@@ -2,12 +2,11 @@
 #include "base.h"
 
 #include "../../formats/container.h"
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../format/tensors.h"
 #include "damage.h"
 #include "places.h"
 #include "common.h"
-#include "walk.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/progress.h"

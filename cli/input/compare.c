@@ -1,11 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "compare.h"
 
 #include "base.h"
 #include "common.h"
 #include "links.h"
 #include "second_look.h"
-#include "source.h"
 #include "../sys/io.h"
 
 struct comparison {

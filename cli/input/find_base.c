@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include "../format/hex.h"
 #include "../format/print.h"
 #include "common.h"
 #include "places.h"

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "inside.h"
 
 #include "../../lmc.h"
 #include "../../formats/dcp.h"

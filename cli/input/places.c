@@ -3,7 +3,7 @@
 
 #include <dirent.h>
 
-#include "walk.h"
+#include "archive.h"
 #include "../sys/search.h"
 #include "../sys/tree.h"
 

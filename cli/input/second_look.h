@@ -52,3 +52,9 @@ int fail_restore(const struct second_look *l, enum lmc_status status);
 /* That nothing of a delta, a regular file, is damaged, as far as that shows without its base: all
  * but what its payloads mean together with it. Reports what is damaged, and where. */
 int check_payload(const char *path, const struct common *o);
+
+/* Restores the snapshot at path and compares it with the files at root. may_lack: files that are
+ * gone are passed over; may_lose: what is quantised need not be equal: never before the files are
+ * removed. *n_files: those that were compared, below root. */
+int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
+                    const struct common *o, size_t *n_files);

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "stand_in.h"
 
 #include "../format/tensors.h"
 #include "archive.h"

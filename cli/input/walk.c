@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: MIT */
-#include "walk.h"
 
 #include "../../lmc.h"
 #include "archive.h"

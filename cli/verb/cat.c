@@ -5,10 +5,10 @@
 
 #include "../format/json.h"
 #include "../../formats/gather.h"
-#include "../format/widen.h"
+#include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/damage.h"
-#include "../input/inside.h"
+#include "../input/archive.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
