@@ -17,7 +17,6 @@
 #include "sys/attributes.h"
 #include "sys/progress.h"
 #include "sys/temporary.h"
-#include "sys/tree.h"
 
 /* -- files -- */
 

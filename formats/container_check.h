@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "../lmc.h"
 #include "container.h"
 
 /* See container_parse(): data is the beginning of the file, size bytes of file_size. The storage is

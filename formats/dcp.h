@@ -6,8 +6,6 @@
  */
 #pragma once
 
-#include "../lmc.h"
-#include "container.h"
 #include "pickle.h"
 
 /* An item: a tensor, a part of one, or another object. */

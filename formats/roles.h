@@ -4,7 +4,6 @@
  */
 #pragma once
 
-#include "../lmc.h"
 #include "policy.h"
 
 /* Where the word stands in the text by itself, not as a part of a longer one; NULL: nowhere. */

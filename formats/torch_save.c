@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_save.h"
 
-#include "../lmc.h"
 #include "container_check.h"
 #include "dcp.h"
-#include "pickle.h"
 #include "torch_views.h"
-#include "zip.h"
 
 #define PICKLE_NAME "data.pkl"
 #define RECORDS "data/"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_views.h"
 
-#include "../lmc.h"
 #include "container_check.h"
 
 /* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of

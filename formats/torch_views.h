@@ -5,7 +5,6 @@
  */
 #pragma once
 
-#include "container.h"
 #include "pickle.h"
 #include "zip.h"
 

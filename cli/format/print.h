@@ -7,8 +7,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
-
 /* 100 for a part of nothing. */
 double percent(uint64_t part, uint64_t whole);
 

@@ -5,8 +5,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
-
 #define SCAN_MAX_WIDTH 8
 #define SCAN_MAX_EXPONENTS 2048 /* of F64 */
 

@@ -5,8 +5,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
-
 /* A copy in one piece of memory, strings and shapes included; NULL for none. */
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
 

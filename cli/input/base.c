@@ -1,17 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include "../../formats/container.h"
 #include "../format/print.h"
 #include "../format/tensors.h"
 #include "damage.h"
-#include "places.h"
 #include "common.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/progress.h"
 #include "../sys/search.h"
-#include "../sys/tree.h"
 
 /* -- a base of files -- */
 

@@ -38,7 +38,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
 #include "archive.h"
 #include "source.h"

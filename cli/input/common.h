@@ -5,7 +5,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "places.h"
 #include "../sys/tree.h"
 

@@ -5,7 +5,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "archive.h"
 
 #define DAMAGE_TEXT 640

@@ -3,7 +3,6 @@
 
 #include "../format/print.h"
 #include "common.h"
-#include "places.h"
 #include "../sys/attributes.h"
 
 /* -- where the base may be -- */

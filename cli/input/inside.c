@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "../../lmc.h"
 #include "../../formats/dcp.h"
-#include "../../formats/pickle.h"
 #include "archive.h"
 #include "common.h"
 

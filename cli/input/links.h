@@ -8,8 +8,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
-
 /* Key of the metadata. */
 #define LINKS_KEY "lmc.links"
 

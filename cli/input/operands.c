@@ -5,8 +5,6 @@
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 /* A file that is read, or an output, be anything there or not. */
 struct operand {

@@ -9,8 +9,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
-
 struct base;
 
 struct place_entry {

@@ -2,7 +2,6 @@
 #include "base.h"
 
 #include "common.h"
-#include "places.h"
 #include "../sys/attributes.h"
 
 /* Whether path lies within the base; or, if is_whole, holds it; or is it. A base of files may be

@@ -9,7 +9,6 @@
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "archive.h"
 
 struct common;

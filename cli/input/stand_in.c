@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "../format/tensors.h"
-#include "archive.h"
 #include "base.h"
 #include "damage.h"
 #include "../sys/attributes.h"

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "../../lmc.h"
 #include "archive.h"
 #include "../sys/io.h"
 

@@ -7,8 +7,6 @@
 
 #include <time.h>
 
-#include "../../lmc.h"
-
 struct attributes {
     int has_mode, has_mtime, has_owner;
     mode_t mode;
