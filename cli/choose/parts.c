@@ -282,9 +282,8 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     struct shifts *s = (struct shifts *)user;
     const struct anchor *slot = look_up(s->anchors, hash);
     struct shift *const last = s->n ? &s->list[s->n - 1] : NULL;
-    int64_t shift;
     if (!slot->place || s->n == MAX_SHIFTS) return;
-    shift = (int64_t)(slot->place - place);
+    int64_t shift = (int64_t)(slot->place - place);
     if (last && last->shift == shift) {
         last->end = place;
         s->n_agreed = 0;
@@ -331,17 +330,14 @@ static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {
     uint64_t start = first->end, end = second->start;
-    unsigned char *a, *b;
-    size_t size, best;
     int64_t score = 0, most = 0;
     if (end <= start) return end;
     if (end - start > MAX_BORDER) start = end - MAX_BORDER;
-    size = (size_t)(end - start);
-    a = (unsigned char *)resize(NULL, 2 * size, 1);
-    b = a + size;
+    size_t size = (size_t)(end - start);
+    unsigned char *a = (unsigned char *)resize(NULL, 2 * size, 1), *b = a + size;
     compare_shifted(a, file, base, start, size, first->shift);
     compare_shifted(b, file, base, start, size, second->shift);
-    best = 0;
+    size_t best = 0;
     for (size_t i = 0; i < size; i++) {
         score += (int64_t)a[i] - (int64_t)b[i];
         if (score > most) {

@@ -363,8 +363,7 @@ int find_twins(struct members *m)
 {
     struct candidates c = {0};
     uint64_t size = 0;
-    int code;
-    code = find_groups(&c, m);
+    int code = find_groups(&c, m);
     if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);

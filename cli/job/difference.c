@@ -98,7 +98,6 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
                       size_t size, uint64_t *total)
 {
     size_t coded, workspace_size, cap;
-    enum lmc_status status;
     options->prediction = prediction;
     options->prediction_size = prediction ? size : 0;
     workspace_size = lmc_tensor_workspace_size(options);
@@ -106,8 +105,8 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     if (workspace_size > d->workspace_size)
         d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
     if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
-    status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size, options,
-                               d->workspace, d->workspace_size);
+    enum lmc_status status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size,
+                                               options, d->workspace, d->workspace_size);
     *total += coded;
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
@@ -117,17 +116,15 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
     lmc_tensor_options options = {0};
-    unsigned width;
     options.dtype = lmc_dtype_find(item->dtype);
     options.level = d->level;
     options.parallel = &d->o->parallel;
-    width = lmc_dtype_width(options.dtype);
+    unsigned width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
     row->n_changed = old ? 0 : row->n;
     if (scan) scan_begin(scan, options.dtype);
     for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
-        int code;
         if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece,
                               size) != 0 ||
             (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at,
@@ -138,7 +135,7 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
             row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
-        code = code_piece(d, &options, NULL, size, &row->direct);
+        int code = code_piece(d, &options, NULL, size, &row->direct);
         if (code == CODE_OK && old) code = code_piece(d, &options, d->old_piece, size, &row->delta);
         if (code != CODE_OK) return code;
         progress_add(size);

@@ -144,10 +144,9 @@ static const unsigned char *get_bytes(struct dump *d, const char *name, size_t s
 {
     const uint64_t start = d->at;
     const int is_short = d->left < size;
-    size_t got;
     if (d->stops) return NULL;
     if (d->room < size) d->buffer = (unsigned char *)resize(d->buffer, d->room = size, 1);
-    got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
+    size_t got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
     if (got == size) return d->buffer;
     if (!d->is_quiet) print_field(start, name, d->buffer, got, NULL);
     if (is_short && d->left == 0) fault(d, DUMP_DAMAGED, start, "the body ends within %s", name);

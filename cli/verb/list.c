@@ -178,7 +178,6 @@ static void print_file(const struct shown *s, size_t number)
 {
     const lmc_file *f = s->files.get_file(s->files.user, number);
     const int is_directory = f->kind == LMC_FILE_DIRECTORY;
-    const struct container *c;
     struct container inside;
     const enum container_kind kind =
         s->plain ? container_of(&s->plain->files[number])->kind : CONTAINER_NONE;
@@ -195,7 +194,7 @@ static void print_file(const struct shown *s, size_t number)
     }
     putchar('\n');
     for (size_t i = 0; i < f->n_tensors; i++) print_tensor(s, number, &f->tensors[i]);
-    c = inside_of(s, number, &inside);
+    const struct container *c = inside_of(s, number, &inside);
     print_views(s, c, f);
     container_free(&inside);
 }
@@ -368,14 +367,13 @@ static void put_json_file(struct json_writer *w, const struct shown *s, size_t n
 {
     const lmc_file *f = s->files.get_file(s->files.user, number);
     struct container inside;
-    const struct container *c;
     begin_json(w, NULL, '{');
     put_json_members(w, make_json_file(s, number, f));
     begin_json(w, "tensors", '[');
     for (size_t i = 0; i < f->n_tensors; i++)
         put_json(w, NULL, make_json_tensor(s, number, &f->tensors[i]));
     end_json(w, ']');
-    c = inside_of(s, number, &inside);
+    const struct container *c = inside_of(s, number, &inside);
     begin_json(w, "views", '[');
     for (size_t i = 0; i < c->n_views; i++) {
         const struct container_view *const v = &c->views[i];
@@ -437,7 +435,6 @@ static json_t *make_json_head(const struct shown *s, json_t *record)
     const struct archive *const a = s->a;
     json_t *object = (json_t *)check_memory(json_object());
     const struct totals n = count_all(&s->files);
-    lmc_snapshot_info info;
     char format[16];
     if (s->plain) {
         set_json(object, "snapshot", json_null());
@@ -445,7 +442,7 @@ static json_t *make_json_head(const struct shown *s, json_t *record)
         set_json_number(object, "size", n.size);
         return object;
     }
-    info = snapshot_info(a->reader);
+    lmc_snapshot_info info = snapshot_info(a->reader);
     set_json_text(object, "snapshot", a->name);
     set_json_fingerprint(object, "fingerprint", info.fingerprint);
     if (info.has_base) set_json_fingerprint(object, "base_fingerprint", info.base_fingerprint);

@@ -160,8 +160,7 @@ static int check_place(const struct series *s, const char *output)
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
                             const char *directory, const char *name, const struct series_options *o)
 {
-    int code;
-    code = open_series(s, directory, TO_READ, o);
+    int code = open_series(s, directory, TO_READ, o);
     if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
     if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
     begin_chain(c, s, code == CODE_OK ? *e : NULL);
