@@ -51,8 +51,7 @@ enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *ds
 
 const char *name_of_member(const struct member *member)
 {
-    const char *slash = strrchr(member->full, '/');
-    return *member->path ? member->path : slash ? slash + 1 : member->full;
+    return *member->path ? member->path : base_name(member->full);
 }
 
 uint64_t size_of_member(const struct members *m, const struct member *member)
@@ -65,8 +64,7 @@ void make_choices(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         struct member *member = &m->list[i];
-        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
-        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
+        member->choices = (struct choice *)zeroed(member->n_tensors, sizeof *member->choices);
         for (size_t k = 0; k < member->n_tensors; k++) {
             member->choices[k].tensor = &member->tensors[k];
             member->choices[k].member = i;
@@ -136,9 +134,7 @@ int choose_grouping(const struct members *m, const lmc_base *base)
 /* What is behind the last dot of a file's name, which stands for its kind; or "". */
 static const char *kind_of(const char *path)
 {
-    const char *name = strrchr(path, '/'), *dot;
-    name = name ? name + 1 : path;
-    dot = strrchr(name, '.');
+    const char *name = base_name(path), *dot = strrchr(name, '.');
     return dot && dot != name ? dot : "";
 }
 

@@ -17,8 +17,7 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
 {
     lmc_base_part *part;
     if (size == 0) return;
-    p->list = (lmc_base_part *)grow(p->list, p->n, &p->room, sizeof *p->list);
-    part = &p->list[p->n++];
+    part = (lmc_base_part *)append(&p->list, &p->n, &p->room, sizeof *part);
     part->path = path;
     part->name = name;
     part->offset = offset;
@@ -277,21 +276,14 @@ struct shifts {
     unsigned n_agreed;
 };
 
-static void add_shift(struct shifts *s)
-{
-    s->list = (struct shift *)grow(s->list, s->n, &s->room, sizeof *s->list);
-    s->list[s->n++] = s->next;
-}
-
 /* An anchor of the file: it is of the shift at hand, or tells of another one. */
 static void follow_anchor(void *user, uint32_t hash, uint64_t place)
 {
     struct shifts *s = (struct shifts *)user;
     const struct anchor *slot = look_up(s->anchors, hash);
     struct shift *const last = s->n ? &s->list[s->n - 1] : NULL;
-    int64_t shift;
     if (!slot->place || s->n == MAX_SHIFTS) return;
-    shift = (int64_t)(slot->place - place);
+    int64_t shift = (int64_t)(slot->place - place);
     if (last && last->shift == shift) {
         last->end = place;
         s->n_agreed = 0;
@@ -304,7 +296,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     }
     s->next.end = place;
     if (++s->n_agreed < ENOUGH) return;
-    add_shift(s);
+    *(struct shift *)append(&s->list, &s->n, &s->room, sizeof *s->list) = s->next;
     s->n_agreed = 0;
 }
 
@@ -338,17 +330,14 @@ static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {
     uint64_t start = first->end, end = second->start;
-    unsigned char *a, *b;
-    size_t size, best;
     int64_t score = 0, most = 0;
     if (end <= start) return end;
     if (end - start > MAX_BORDER) start = end - MAX_BORDER;
-    size = (size_t)(end - start);
-    a = (unsigned char *)resize(NULL, 2 * size, 1);
-    b = a + size;
+    size_t size = (size_t)(end - start);
+    unsigned char *a = (unsigned char *)resize(NULL, 2 * size, 1), *b = a + size;
     compare_shifted(a, file, base, start, size, first->shift);
     compare_shifted(b, file, base, start, size, second->shift);
-    best = 0;
+    size_t best = 0;
     for (size_t i = 0; i < size; i++) {
         score += (int64_t)a[i] - (int64_t)b[i];
         if (score > most) {
@@ -411,8 +400,7 @@ static void find_shifted_parts(struct parts *p, const struct bytes *file, const 
     a.mask = 1023;
     while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)
         a.mask = a.mask * 2 + 1;
-    a.list = (struct anchor *)resize(NULL, a.mask + 1, sizeof *a.list);
-    memset(a.list, 0, (a.mask + 1) * sizeof *a.list);
+    a.list = (struct anchor *)zeroed(a.mask + 1, sizeof *a.list);
     s.anchors = &a;
     if (scan_anchors(base, a.bits, keep_anchor, &a) == LMC_OK &&
         scan_anchors(file, a.bits, follow_anchor, &s) == LMC_OK)

@@ -42,9 +42,8 @@ struct candidates {
 static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t,
                           enum lmc_conversion conversion)
 {
-    struct candidate *new_one;
-    c->list = (struct candidate *)grow(c->list, c->n, &c->room, sizeof *c->list);
-    new_one = &c->list[c->n++];
+    struct candidate *new_one =
+        (struct candidate *)append(&c->list, &c->n, &c->room, sizeof *new_one);
     new_one->member = member;
     new_one->tensor = tensor;
     new_one->conversion = conversion;
@@ -52,8 +51,6 @@ static void add_candidate(struct candidates *c, size_t member, size_t tensor, co
                      : conversion == LMC_CONVERT_F32_TO_F16 ? "F16"
                                                             : t->dtype;
     new_one->size = conversion ? t->size / 2 : t->size;
-    new_one->hash = 0;
-    new_one->is_known = 0;
 }
 
 static void add_whole(struct candidates *c, const struct members *m, size_t number)
@@ -270,11 +267,12 @@ static int compare_edges(const void *a, const void *b)
 
 static void add_edge(struct ordering *o, size_t from, size_t to)
 {
+    struct edge *added;
     if (o->n_edges && o->edges[o->n_edges - 1].from == from && o->edges[o->n_edges - 1].to == to)
         return;
-    o->edges = (struct edge *)grow(o->edges, o->n_edges, &o->room, sizeof *o->edges);
-    o->edges[o->n_edges].from = from;
-    o->edges[o->n_edges++].to = to;
+    added = (struct edge *)append(&o->edges, &o->n_edges, &o->room, sizeof *added);
+    added->from = from;
+    added->to = to;
 }
 
 /* The members that a member needs, then itself; in a circle, whatever comes first. */
@@ -365,8 +363,7 @@ int find_twins(struct members *m)
 {
     struct candidates c = {0};
     uint64_t size = 0;
-    int code;
-    code = find_groups(&c, m);
+    int code = find_groups(&c, m);
     if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);

@@ -63,7 +63,7 @@ struct json_writer {
     char buffer[4096];
 };
 
-/* write NULL: to standard output, whose errors are found when the process ends. */
+/* write NULL: to the FILE that user is, or standard output, whose errors are found at its end. */
 void init_json_writer(struct json_writer *w, int (*write)(void *, const void *, size_t), void *user,
                       size_t flags);
 

@@ -4,6 +4,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
+#include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/common.h"
 #include "../sys/progress.h"
@@ -27,10 +28,8 @@ static int compare_diff_items(const void *a, const void *b)
 static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number,
                           const lmc_tensor *t)
 {
-    struct diff_item *item;
-    items->list =
-        (struct diff_item *)grow(items->list, items->n, &items->room, sizeof *items->list);
-    item = &items->list[items->n++];
+    struct diff_item *item =
+        (struct diff_item *)append(&items->list, &items->n, &items->room, sizeof *item);
     item->name = t ? t->name : f->path;
     item->path = f->path;
     item->tensor = t;
@@ -39,7 +38,6 @@ static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t nu
     item->offset = t ? t->offset : 0;
     item->file_number = number;
     item->fingerprint = t ? t->fingerprint : f->fingerprint;
-    item->is_matched = 0;
 }
 
 void collect_diff_items(struct diff_items *items, const struct base *b)
@@ -78,19 +76,11 @@ static struct diff_item *find_old_item(const struct diff *d, const struct diff_i
 
 /* -- measuring -- */
 
-static int has_same_shape(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return !a || !b ||
-           (a->rank == b->rank &&
-            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
-}
-
 static enum diff_kind compare_items(const struct diff_item *old, const struct diff_item *item)
 {
     if (!old) return DIFF_ADDED;
     if (!has_same_type(old, item)) return DIFF_RETYPED;
-    if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
-        return DIFF_RESHAPED;
+    if (item->tensor && !is_same_kind(old->tensor, item->tensor)) return DIFF_RESHAPED;
     return memcmp(old->fingerprint, item->fingerprint, LMC_FINGERPRINT_SIZE) == 0 ? DIFF_SAME
                                                                                   : DIFF_CHANGED;
 }
@@ -108,7 +98,6 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
                       size_t size, uint64_t *total)
 {
     size_t coded, workspace_size, cap;
-    enum lmc_status status;
     options->prediction = prediction;
     options->prediction_size = prediction ? size : 0;
     workspace_size = lmc_tensor_workspace_size(options);
@@ -116,8 +105,8 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     if (workspace_size > d->workspace_size)
         d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
     if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
-    status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size, options,
-                               d->workspace, d->workspace_size);
+    enum lmc_status status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size,
+                                               options, d->workspace, d->workspace_size);
     *total += coded;
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
@@ -127,17 +116,15 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
     lmc_tensor_options options = {0};
-    unsigned width;
     options.dtype = lmc_dtype_find(item->dtype);
     options.level = d->level;
     options.parallel = &d->o->parallel;
-    width = lmc_dtype_width(options.dtype);
+    unsigned width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
     row->n_changed = old ? 0 : row->n;
     if (scan) scan_begin(scan, options.dtype);
     for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
-        int code;
         if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece,
                               size) != 0 ||
             (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at,
@@ -148,7 +135,7 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
             row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
-        code = code_piece(d, &options, NULL, size, &row->direct);
+        int code = code_piece(d, &options, NULL, size, &row->direct);
         if (code == CODE_OK && old) code = code_piece(d, &options, d->old_piece, size, &row->delta);
         if (code != CODE_OK) return code;
         progress_add(size);
@@ -220,15 +207,12 @@ void print_item_name(const struct diff_item *item)
 
 json_t *make_json_item(const struct diff_item *item)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *shape;
+    json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "name", item->name);
     set_json_text(object, "path", item->path);
     if (item->tensor) {
-        shape = (json_t *)check_memory(json_array());
-        for (unsigned i = 0; i < item->tensor->rank; i++)
-            json_array_append_new(shape, make_json_number(item->tensor->shape[i]));
         set_json_text(object, "dtype", item->dtype);
-        set_json(object, "shape", shape);
+        set_json(object, "shape", make_json_numbers(item->tensor->shape, item->tensor->rank));
     }
     set_json_number(object, "size", item->size);
     return object;

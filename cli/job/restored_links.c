@@ -142,12 +142,11 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
 {
     const struct link *wanted = find_link_record(l, e->path);
     const char *last;
-    int fd, error;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
     *n_changed += !wanted; /* else it is made anew */
-    fd = open_parent(root, e->path, 0, &last);
-    error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
+    int fd = open_parent(root, e->path, 0, &last);
+    int error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
     if (fd >= 0) close(fd);
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }

@@ -55,11 +55,10 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
 /* Makes the temporary directory in that of `beside`. */
 static int make_root(struct restored_tree *t, const char *beside)
 {
-    int code, error;
     if (t->o->verbosity > 0) say_left_behind(beside);
-    code = create_temporary(beside, NULL, &t->root);
+    int code = create_temporary(beside, NULL, &t->root);
     if (code != CODE_OK) return code;
-    error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
+    int error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
     if (!error) return CODE_OK;
     remove_temporary();
     return fail_errno(t->target, error, "cannot create a directory beside it");
@@ -67,12 +66,11 @@ static int make_root(struct restored_tree *t, const char *beside)
 
 int begin_tree(struct restored_tree *t, const char *input, int force)
 {
-    int code;
     if (!t->target)
         return fail(
             CODE_ERROR, input,
             "holds a directory, which cannot go to standard output; name a directory with -o");
-    code = check_target(t, input, force);
+    int code = check_target(t, input, force);
     return code == CODE_OK ? make_root(t, t->target) : code;
 }
 
@@ -151,9 +149,8 @@ static int check_path_size(const struct restored_tree *t, const char *path)
 
 int begin_tree_file(struct restored_tree *t, const lmc_file *file)
 {
-    int error;
     t->path = join_path(t->root, file->path);
-    error = check_path_size(t, file->path);
+    int error = check_path_size(t, file->path);
     if (!error && file->kind == LMC_FILE_DIRECTORY) {
         error = make_directory(&t->made, file->path, &t->number);
     } else if (!error) {
@@ -223,10 +220,9 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
     mode_t mode = input ? input->st_mode & 0666 : 0666;
     struct attributes attributes;
     struct stat st;
-    int fd, error;
     if (t->is_empty) return 0;
-    fd = open(t->root, O_RDONLY | O_CLOEXEC);
-    error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
+    int fd = open(t->root, O_RDONLY | O_CLOEXEC);
+    int error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
     mode |= (mode & 0444) >> 2;
     if (old) attributes = attributes_of_stat(old);
     if (!error && old) error = set_attributes(fd, &attributes);
@@ -240,9 +236,8 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
 static int check_replaced(struct restored_tree *t, int force)
 {
     struct stat st, top;
-    int code;
     if (!force || lstat(t->target, &top) != 0) return CODE_OK;
-    code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
+    int code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
     if (code == CODE_OK && t->replaced.n_others)
         code = fail(CODE_ERROR, t->target,
                     "is not replaced: it holds '%.300s', which no snapshot can; move that away, or "
@@ -439,10 +434,9 @@ int commit_parts(struct restored_tree *t)
     struct listing l;
     struct part *moved;
     size_t n = 0;
-    int code, error;
     if (!t->is_merged) return commit_tree(t, 0, t->input);
-    code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
-    error = code == CODE_OK ? finish_directories(t) : 0;
+    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
+    int error = code == CODE_OK ? finish_directories(t) : 0;
     if (error) code = fail_errno(t->target, error, "cannot bring what was restored to the disk");
     moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
     for (size_t i = 0; i < l.n && code == CODE_OK; i++) {

@@ -86,7 +86,6 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
     struct tar_entry x = {0};
     char *text = NULL, number[48];
     size_t size = 0;
-    int error;
     if (strlen(e->path) > NAME_SIZE) add_line(&text, &size, "path", e->path);
     if (e->target && strlen(e->target) > NAME_SIZE) add_line(&text, &size, "linkpath", e->target);
     if (e->size > MAX_OCTAL_SIZE) {
@@ -106,7 +105,7 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
     x.path = "PaxHeaders/x";
     x.size = size;
     x.mode = 0644;
-    error = write_record(out, &x);
+    int error = write_record(out, &x);
     if (!error) error = write_output(out, text, size);
     if (!error) error = fill_record(out, size);
     free(text);
@@ -119,7 +118,6 @@ int tar_begin(struct output *out, const lmc_file *file)
     struct tar_entry e = {0};
     size_t size = strlen(file->path);
     char *path = (char *)resize(NULL, size + 3, 1);
-    int error;
     memcpy(path, file->path, size + 1);
     if (size == 0) strcpy(path, is_directory ? "./" : "file");
     else if (is_directory) strcpy(path + size, "/");
@@ -129,7 +127,7 @@ int tar_begin(struct output *out, const lmc_file *file)
     e.mode = is_directory ? 0755 : 0644;
     if (file->has_mode) e.mode = kept_mode(file->mode, is_directory);
     e.mtime = file->has_mtime ? file->mtime_s : 0;
-    error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
+    int error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
     if (!error) error = write_record(out, &e);
     free(path);
     return error;
@@ -143,12 +141,11 @@ int tar_end(struct output *out, const lmc_file *file)
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target)
 {
     struct tar_entry e = {0};
-    int error;
     e.type = type == LINK_HARD ? '1' : '2';
     e.path = path;
     e.target = target;
     e.mode = 0777;
-    error = write_extended(out, &e, 0);
+    int error = write_extended(out, &e, 0);
     return error ? error : write_record(out, &e);
 }
 

@@ -35,6 +35,15 @@ void *grow(void *list, size_t n, size_t *room, size_t size)
     return resize(list, *room, size);
 }
 
+void *append(void *list, size_t *n, size_t *room, size_t size)
+{
+    void *things;
+    memcpy(&things, list, sizeof things);
+    things = grow(things, *n, room, size);
+    memcpy(list, &things, sizeof things);
+    return memset((char *)things + (*n)++ * size, 0, size);
+}
+
 char *format_text(const char *format, ...)
 {
     va_list list;

@@ -24,6 +24,10 @@ void *zeroed(size_t n, size_t size);
 /* A list of n things of that size, with room for *room, gets room for one more. */
 void *grow(void *list, size_t n, size_t *room, size_t size);
 
+/* A list of *n things gets one more, all of it zero, which is returned. list: of the pointer to it,
+ * which may move. */
+void *append(void *list, size_t *n, size_t *room, size_t size);
+
 /* What printf() would print. To be freed. */
 #ifdef __GNUC__
 __attribute__((format(printf, 1, 2)))

@@ -13,7 +13,10 @@ char *join_path(const char *directory, const char *name);
 
 #define SUFFIX ".lmc"
 
-/* Whether the name ends with SUFFIX, and is more than that. */
+/* Whether the name ends with it, and is more than that. */
+int is_suffix_of(const char *suffix, const char *name);
+
+/* The same for SUFFIX. */
 int has_suffix(const char *path);
 
 /* "-": standard input or output. */

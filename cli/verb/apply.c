@@ -33,7 +33,6 @@ static const lmc_file *get_last_file(void *user, size_t number)
 /* Copies standard input to an unnamed file beside the target, which then stands for it. */
 static int spool_input(const struct apply *a)
 {
-    unsigned char *buffer;
     struct stat st;
     const char *name;
     size_t got = BUFFER_SIZE;
@@ -45,7 +44,7 @@ static int spool_input(const struct apply *a)
     code = create_temporary(a->path, &fd, &name);
     if (code != CODE_OK) return code;
     remove_temporary();
-    buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     while (got == BUFFER_SIZE && code == CODE_OK) {
         error = read_full(STDIN_FILENO, buffer, BUFFER_SIZE, &got);
         if (error) code = fail_errno("(standard input)", error, "cannot read it");
@@ -165,10 +164,9 @@ static int fail_target(const struct apply *a, const struct delta *d)
 static int update_target_links(struct apply *a, const struct archive *archive)
 {
     struct links links;
-    int code;
     if (!a->is_tree) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
+    int code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
     free_links(&links);
     return code;
 }
@@ -356,12 +354,11 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
     const int is_resumed = look == TARGET_HALF;
-    int code;
     open_place(&writing, a->path, get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
     j->target_name = a->name;
-    code = check_files(a, delta, look, is_wrong);
+    int code = check_files(a, delta, look, is_wrong);
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
     if (code == CODE_OK)
@@ -397,11 +394,10 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     struct restore r;
     struct source s;
     struct common o = *a->o;
-    int code;
     o.force = 1;
     o.bases = &a->bases;
     init_restore(&r, d->path, a->path, &o);
-    code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
+    int code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
         progress_start(s.name, s.size);
@@ -527,7 +523,6 @@ static int apply_all(struct apply *a)
 int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
 {
     struct apply a = {0};
-    int code;
     a.o = o;
     a.trust_base = trust_base;
     a.name = names[n - 1];
@@ -535,9 +530,8 @@ int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
     a.base_options = *o;
     a.base_options.bases = &a.bases;
     a.n_deltas = n - 1;
-    a.deltas = (struct delta *)resize(NULL, n, sizeof *a.deltas);
-    memset(a.deltas, 0, n * sizeof *a.deltas);
-    code = open_target(&a);
+    a.deltas = (struct delta *)zeroed(n, sizeof *a.deltas);
+    int code = open_target(&a);
     for (size_t i = 0; i < a.n_deltas && code == CODE_OK; i++) {
         a.deltas[i].path = names[i];
         code = look_at_delta(&a, &a.deltas[i]);

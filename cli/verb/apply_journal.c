@@ -71,15 +71,13 @@ static int go_to_file(struct place *p, size_t number)
 {
     const char *below = p->get_file(p->user, number)->path;
     const int flags = (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
-    char *path;
-    int error, code;
     if (p->fd >= 0 && p->number == number) return CODE_OK;
-    code = close_place(p);
+    int code = close_place(p);
     if (code != CODE_OK) return code;
-    path = join_path(p->root, below);
+    char *path = join_path(p->root, below);
     p->number = number;
     p->fd = p->is_strict ? open_below(p->root, below, flags) : open(path, flags);
-    error = p->fd < 0 ? errno : check_opened(p);
+    int error = p->fd < 0 ? errno : check_opened(p);
     free(path);
     if (!error) return CODE_OK;
     if (p->fd >= 0) close(p->fd);
@@ -131,9 +129,8 @@ struct patch {
 /* The patch at *at, which moves behind it; 0: there is none. The patches are known to be right. */
 static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
-    const unsigned char *head;
     if (*at == list->size) return 0;
-    head = list->data + *at;
+    const unsigned char *head = list->data + *at;
     p->file_number = (size_t)load_number(head, 4);
     p->n_words = (size_t)load_number(head + 4, 4);
     p->offset = load_number(head + 8, 8);
@@ -234,11 +231,10 @@ static int are_patches(const struct patches *list, const struct place *p, size_t
     for (size_t at = 0; at < list->size;) {
         const unsigned char *head = list->data + at;
         size_t left = list->size - at, size, n_words, n_masks, n = 0;
-        const lmc_file *file;
         if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files ||
             load_number(head + 20, 4) != 0)
             return 0;
-        file = p->get_file(p->user, (size_t)load_number(head, 4));
+        const lmc_file *file = p->get_file(p->user, (size_t)load_number(head, 4));
         n_words = (size_t)load_number(head + 4, 4);
         size = (size_t)load_number(head + 16, 4);
         n_masks = count_masks(size);
@@ -341,13 +337,12 @@ static int write_slot(struct journal *j)
 {
     unsigned char head[SLOT_HEADER_SIZE];
     uint64_t at = slot_at(j, j->number + 1);
-    int error;
     store_number(head, j->number + 1, 8);
     store_number(head + 8, j->n_handed, 8);
     store_number(head + 16, j->pending.size, 8);
     store_number(head + 24, lmc_crc32c(0, j->pending.data, j->pending.size), 4);
     store_number(head + 28, lmc_crc32c(0, head, 28), 4);
-    error = write_at(j->fd, at + SLOT_HEADER_SIZE, j->pending.data, j->pending.size);
+    int error = write_at(j->fd, at + SLOT_HEADER_SIZE, j->pending.data, j->pending.size);
     if (!error) error = write_at(j->fd, at, head, sizeof head);
     if (!error) error = sync_data(j->fd);
     if (error) return fail_journal(j, error, "cannot write it");
@@ -456,9 +451,8 @@ void free_journal(struct journal *j)
 
 int remove_journal(struct journal *j)
 {
-    int error;
     if (j->fd < 0) return CODE_OK;
-    error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
+    int error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
     close(j->fd);
     j->fd = -1;
     return error ? fail_journal(j, error, "cannot remove it") : CODE_OK;
@@ -541,8 +535,7 @@ int recover_journal(struct journal *j, size_t n_files)
     for (unsigned k = 0; k < 2; k++) {
         struct patches found = {0};
         uint64_t number, n_done;
-        int error;
-        error = read_slot(j, k, (uint64_t)st.st_size, total, n_files, &found, &number, &n_done);
+        int error = read_slot(j, k, (uint64_t)st.st_size, total, n_files, &found, &number, &n_done);
         if (!error && number > j->number) {
             struct patches other = j->pending;
             j->pending = found;

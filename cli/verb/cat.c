@@ -162,14 +162,13 @@ static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
     uint64_t place = place_of_piece(e), end = place;
-    int code;
     while (ahead.left) {
         uint64_t next = place_of_piece(&ahead);
         if (next + e->piece - place > WINDOW_SIZE || next - end > WINDOW_GAP) break;
         end = next + e->piece;
         next_piece(&ahead);
     }
-    code = read_window(e, place, (size_t)(end - place));
+    int code = read_window(e, place, (size_t)(end - place));
     for (; e->left > ahead.left && code == CODE_OK; next_piece(e))
         code = write_elements(e, e->window + (place_of_piece(e) - place), (size_t)e->piece);
     return code;
@@ -182,7 +181,6 @@ static int copy_view(struct extract *e)
     const uint64_t start = place_of_piece(e);
     uint64_t extent = e->piece;
     struct gathering g = {0};
-    unsigned char *span;
     enum lmc_status status;
     size_t n;
     int code;
@@ -191,7 +189,7 @@ static int copy_view(struct extract *e)
         extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
     }
     if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
-    span = (unsigned char *)resize(NULL, (size_t)extent, 1);
+    unsigned char *span = (unsigned char *)resize(NULL, (size_t)extent, 1);
     g.span = span;
     g.width = (size_t)e->piece;
     g.rank = view->rank;
@@ -264,7 +262,6 @@ static int find_tensor(struct extract *e, struct selection *c, const char *text,
     const char *bracket = strrchr(text, '['), *slice = "]";
     char *name = copy_string(text, size);
     enum lmc_status status = choose_tensor(c, e->archive, name, file);
-    int code;
     *has_slice = status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']';
     if (*has_slice) {
         slice = bracket + 1;
@@ -272,8 +269,8 @@ static int find_tensor(struct extract *e, struct selection *c, const char *text,
         status = choose_tensor(c, e->archive, name, file);
     }
     if (status == LMC_OK) take_chosen(e, c->list);
-    code = status == LMC_OK ? parse_slice(&e->slice, slice, e->tensor)
-                            : fail_lookup(e->archive, status, name, file);
+    int code = status == LMC_OK ? parse_slice(&e->slice, slice, e->tensor)
+                                : fail_lookup(e->archive, status, name, file);
     free(name);
     return code;
 }
@@ -467,13 +464,11 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     struct json_writer w;
     uint64_t size = 0;
     unsigned char head[8];
-    unsigned padding;
-    int error;
     init_json_writer(&w, count_bytes, &size, JSON_COMPACT);
     put_safetensors_header(&w, list, n, options);
-    padding = (unsigned)(-size & 7);
+    unsigned padding = (unsigned)(-size & 7);
     for (unsigned i = 0; i < 8; i++) head[i] = (unsigned char)((size + padding) >> 8 * i & 255);
-    error = write_output(out, head, sizeof head);
+    int error = write_output(out, head, sizeof head);
     init_json_writer(&w, write_to_output, out, JSON_COMPACT);
     if (!error) put_safetensors_header(&w, list, n, options);
     if (!error) error = w.error;

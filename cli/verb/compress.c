@@ -28,13 +28,12 @@ static int protect_chain(const char *path, const char *snapshot, const struct co
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct compress_options *o, const struct output *out)
 {
-    enum lmc_status status;
     lmc_stream stream;
     char byte;
     size_t more = 0;
     stream.read = read_stream;
     stream.user = s;
-    status = lmc_writer_write_stream(writer, &stream);
+    enum lmc_status status = lmc_writer_write_stream(writer, &stream);
     if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
         (void)read_stream(s, &byte, 1, &more);   /* s->error tells */
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
@@ -82,7 +81,6 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
 {
     const struct member *member = &m->list[number];
     lmc_file file = describe_file(member->path, &s->st);
-    enum lmc_status status;
     int code = fit_quantizers(m, number, &o->common);
     if (code != CODE_OK) return code;
     file.size = s->size;
@@ -91,7 +89,7 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     file.base_parts = member->parts;
     file.n_base_parts = member->n_parts;
     file.twin = member->whole.twin;
-    status = lmc_writer_begin_file(writer, &file, o->common.dtype);
+    enum lmc_status status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
     if (code != CODE_OK) return code;
@@ -113,9 +111,8 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
 {
     const struct member *member = &m->list[number];
     struct source s;
-    int code;
     if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
-    code = open_source(&s, member->full);
+    int code = open_source(&s, member->full);
     if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
     if (code == CODE_OK) code = add_source(&s, m, number, writer, o, out);
     close_source(&s);
@@ -176,12 +173,11 @@ static int recode_held(struct output *out, const struct attributes *attributes, 
                        const lmc_base *base, const struct compress_options *o)
 {
     struct archive a = {0};
-    int code;
     a.o = &o->common;
     a.name = name;
     a.fd = take_held(out);
-    code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
-                                   : fail_errno(name, errno, "cannot access its scratch file");
+    int code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
+                                       : fail_errno(name, errno, "cannot access its scratch file");
     if (code == CODE_OK)
         code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common, NULL);
     else discard_output(out);
@@ -307,12 +303,11 @@ static int compress_source(struct source *s, const char *path, const char *snaps
                            struct written *w, const struct compress_options *o)
 {
     struct members m = {0};
-    int code;
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
-    code = write_members(&m, s, path, &s->st, snapshot, w, o);
+    int code = write_members(&m, s, path, &s->st, snapshot, w, o);
     free_members(&m);
     return code;
 }
@@ -320,9 +315,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
 int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
-    char *snapshot;
     struct written w = {0};
-    int code, is_repeatable;
     if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
@@ -337,8 +330,8 @@ int compress_file(const char *path, int is_named, const struct compress_options 
             "is the side file of an lmc apply that is at work or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
     if (check_output_name(&o->common) != CODE_OK) return CODE_ERROR;
-    snapshot = name_snapshot(path, o);
-    code = open_source(&s, path);
+    char *snapshot = name_snapshot(path, o);
+    int code = open_source(&s, path);
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->common.force);
@@ -346,7 +339,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
         code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
     if (code == CODE_OK) code = identify_source(&s, &o->common);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
-    is_repeatable = can_read_twice(path, &s.st);
+    int is_repeatable = can_read_twice(path, &s.st);
     close_source(&s);
     if (code == CODE_OK && w.is_useless) {
         struct bases none;
@@ -407,13 +400,11 @@ static int write_listing(const struct listing *l, const char *root, const char *
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
                      const struct compress_options *o)
 {
-    struct compress_options again;
     struct bases none;
     struct written w = {0};
-    int code;
-    code = write_listing(l, root, snapshot, &w, o);
+    int code = write_listing(l, root, snapshot, &w, o);
     if (code != CODE_OK || !w.is_useless) return code;
-    again = without_bases(o, &none);
+    struct compress_options again = without_bases(o, &none);
     code = write_listing(l, root, snapshot, &w, &again);
     return conclude_useless_base(code, 0, snapshot, root, o);
 }

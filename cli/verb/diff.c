@@ -31,10 +31,8 @@ struct rest_rows {
 
 static struct rest_row *add_rest(struct rest_rows *rest, enum diff_kind kind, const char *path)
 {
-    struct rest_row *row;
-    rest->list = (struct rest_row *)grow(rest->list, rest->n, &rest->room, sizeof *rest->list);
-    row = &rest->list[rest->n++];
-    memset(row, 0, sizeof *row);
+    struct rest_row *row =
+        (struct rest_row *)append(&rest->list, &rest->n, &rest->room, sizeof *row);
     row->kind = kind;
     row->path = path;
     return row;
@@ -124,12 +122,11 @@ static int compare_rest(struct rest_rows *rest, const struct diff *d, const stru
     const lmc_file *f = old->file, *g = file->file;
     const uint64_t old_size = size_of_rest(f), size = size_of_rest(g);
     uint64_t n_changed = 0;
-    struct rest_row *row;
     int code = CODE_OK;
     if (f->size == g->size && f->crc == g->crc) return CODE_OK;
     if (size == old_size) code = count_changed_rest(&n_changed, d, old, file);
     if (code != CODE_OK || (size == old_size && n_changed == 0)) return code;
-    row = add_rest(rest, DIFF_CHANGED, g->path);
+    struct rest_row *row = add_rest(rest, DIFF_CHANGED, g->path);
     row->size = size;
     row->old_size = old_size;
     row->n_changed = n_changed;
@@ -159,13 +156,12 @@ static int read_links_of(struct links *l, const struct base *b, const struct com
     struct listing listing;
     struct common quiet = *o; /* what is not stored was told when the side was read */
     struct stat st;
-    int code;
     quiet.verbosity = 0;
     if (b->is_archive)
         return read_links(l, b->archive.reader) == 0 ? CODE_OK : fail_bad_links(b->name);
     if (stat(b->name, &st) != 0) return fail_errno(b->name, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode)) return CODE_OK;
-    code = list_sources(&listing, b->name, 0, &quiet);
+    int code = list_sources(&listing, b->name, 0, &quiet);
     if (code == CODE_OK) collect_links(l, &listing, b->name);
     free_listing(&listing);
     return code;

@@ -143,10 +143,9 @@ static const unsigned char *get_bytes(struct dump *d, const char *name, size_t s
 {
     const uint64_t start = d->at;
     const int is_short = d->left < size;
-    size_t got;
     if (d->stops) return NULL;
     if (d->room < size) d->buffer = (unsigned char *)resize(d->buffer, d->room = size, 1);
-    got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
+    size_t got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
     if (got == size) return d->buffer;
     if (!d->is_quiet) print_field(start, name, d->buffer, got, NULL);
     if (is_short && d->left == 0) fault(d, DUMP_DAMAGED, start, "the body ends within %s", name);
@@ -272,13 +271,6 @@ static int take_tensor(struct dump *d)
            (!(form & 4) || take_fields(d, "Generation:1 Measure:1 Error:4", v));
 }
 
-static void add_file(struct dump *d, uint64_t n_tensors, int is_unknown)
-{
-    d->files = (struct dumped_file *)grow(d->files, d->n_files, &d->files_room, sizeof *d->files);
-    d->files[d->n_files].n_tensors = n_tensors;
-    d->files[d->n_files++].is_unknown = is_unknown;
-}
-
 static int take_file(struct dump *d)
 {
     uint64_t v[2], form, n_tensors = 0;
@@ -290,7 +282,12 @@ static int take_file(struct dump *d)
         ((form & 4) && !take_fields(d, "Mtime_Seconds:s Mtime_Nanoseconds:4", v)) ||
         (!(form & 9) && !take_fields(d, "N_Tensors:v", &n_tensors)))
         return 0;
-    if (d->is_quiet) add_file(d, n_tensors, (form & 8) != 0);
+    if (d->is_quiet) {
+        struct dumped_file *const f =
+            (struct dumped_file *)append(&d->files, &d->n_files, &d->files_room, sizeof *f);
+        f->n_tensors = n_tensors;
+        f->is_unknown = (form & 8) != 0;
+    }
     for (; n_tensors; n_tensors--)
         if (!take_tensor(d)) return 0;
     return 1;

@@ -65,9 +65,8 @@ int recode_snapshot(const char *tip, const char *onto, const char *output,
     struct archive a;
     struct base *base = onto ? find_base_named(onto, &o->common) : NULL;
     const lmc_base *own;
-    int code;
     if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
-    code = open_archive_file(&a, tip, &o->common);
+    int code = open_archive_file(&a, tip, &o->common);
     if (code == CODE_OK && output) code = check_output(output, &a.st, o->common.force);
     if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common);
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, &o->common);
@@ -176,11 +175,10 @@ int fold_deltas(char **paths, size_t n, const char *output, const struct compres
 {
     size_t n_bases = o->common.bases->n, first = 0;
     struct base *deltas, *tip;
-    int code;
     for (size_t i = 0; i < n; i++) add_base(o->common.bases, paths[i]);
     deltas = o->common.bases->list + n_bases;
     while (first < n_bases && holds_base(deltas, n, &o->common.bases->list[first])) first++;
-    code = open_deltas(deltas, n, &o->common);
+    int code = open_deltas(deltas, n, &o->common);
     if (code == CODE_OK && first == n_bases)
         code = fail(CODE_USAGE, NULL,
                     "'lmc fold' wants with --base what the first of the deltas is made against");

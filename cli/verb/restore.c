@@ -114,9 +114,8 @@ static void say_payload(const struct restore *r, const struct source *s)
 {
     uint8_t base[LMC_FINGERPRINT_SIZE] = {0};
     int is_delta;
-    char *wanted;
     (void)parse_header(s->header, sizeof s->header, base, &is_delta);
-    wanted = describe_base(base, r->made_with);
+    char *wanted = describe_base(base, r->made_with);
     say(s->name, "payload intact; content needs the base %s", wanted);
     free(wanted);
 }

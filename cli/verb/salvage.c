@@ -74,9 +74,8 @@ static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, ui
                           enum lmc_dtype dtype, struct lost_part *part)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
-    const struct loss *l;
     if (start >= end || *i >= s->n_losses || s->losses[*i].start >= end) return 0;
-    l = &s->losses[(*i)++];
+    const struct loss *l = &s->losses[(*i)++];
     part->from = (l->start > start ? l->start : start) - start;
     part->to = (l->end < end ? l->end : end) - start;
     /* the first element that is not whole, and the one behind the last */
@@ -292,12 +291,11 @@ static int write_report(struct salvage *s)
 {
     struct json_writer w;
     lmc_file file = {0};
-    int code, error;
     end_json(&s->list, ']');
-    error = finish_json(&s->list);
+    int error = finish_json(&s->list);
     if (error) return fail_replica(error);
     file.path = "salvage.json";
-    code = begin_tree_file(&s->tree, &file);
+    int code = begin_tree_file(&s->tree, &file);
     if (code != CODE_OK) return code;
     init_json_writer(&w, write_to_report, s, JSON_INDENT(1));
     begin_json(&w, NULL, '{');
@@ -389,8 +387,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
         last->end += range->size;
         return;
     }
-    s->losses = (struct loss *)grow(s->losses, s->n_losses, &s->room, sizeof *s->losses);
-    last = &s->losses[s->n_losses++];
+    last = (struct loss *)append(&s->losses, &s->n_losses, &s->room, sizeof *last);
     last->start = range->offset;
     last->end = range->offset + range->size;
     last->status = range->status;
@@ -399,8 +396,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
 /* What a file is called whose FILE section is lost, or that has no name of its own. */
 static char *name_part(const struct salvage *s, size_t number, const lmc_file *file)
 {
-    const char *name =
-        strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
+    const char *name = base_name(s->archive.name);
     if (!lmc_salvage_is_described(s->salvage, number))
         return format_text("file-%04llu", (unsigned long long)number);
     if (*file->path) return copy_string(file->path, strlen(file->path));
@@ -496,10 +492,9 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct common *o = s->o;
-    struct base *b;
     int code;
     if (o->bases->n) return find_base_of_archive(&s->archive, base, o);
-    b = find_base(&s->archive, o, &code);
+    struct base *b = find_base(&s->archive, o, &code);
     if (b && code == CODE_OK) code = prepare_base(b, o);
     if (!b || code != CODE_OK) return CODE_OK; /* what is wrong with one was said */
     o->bases->code = CODE_OK;
@@ -515,11 +510,10 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct common *o = s->o;
-    int code;
     *base = NULL;
     if (s->archive.is_delta) return find_salvage_base(s, base);
     if (o->bases->n == 0) return CODE_OK;
-    code = prepare_base(&o->bases->list[0], o);
+    int code = prepare_base(&o->bases->list[0], o);
     o->bases->code = CODE_OK;
     if (code == CODE_OK) *base = &o->bases->list[0].source;
     return code;
@@ -529,12 +523,11 @@ static int open_salvage(struct salvage *s, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(&s->archive);
     lmc_reader_options options = {0};
-    enum lmc_status status;
     options.base = base;
     options.lender = s->archive.lender;
     lmc_reader_free(s->archive.reader); /* which the search for the base has needed */
     lmc_salvage_free(s->salvage);
-    status = lmc_salvage_open(&s->salvage, &source, &options);
+    enum lmc_status status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
     if (status == LMC_ERR_NOT_LMC && archive_size(&s->archive) != 0 &&
@@ -550,10 +543,9 @@ static int open_with_base(struct salvage *s)
 {
     const lmc_base *base;
     int code = choose_salvage_base(s, &base);
-    lmc_snapshot_info info;
     if (code == CODE_OK) code = open_salvage(s, base);
     if (code != CODE_OK || base || s->archive.is_delta) return code;
-    info = snapshot_info(s->archive.reader);
+    lmc_snapshot_info info = snapshot_info(s->archive.reader);
     if (!info.has_base) return code;
     s->archive.is_delta = 1;
     memcpy(s->archive.wanted, info.base_fingerprint, sizeof s->archive.wanted);
@@ -617,13 +609,12 @@ int salvage_file(const char *path, int is_json, const struct common *o)
 {
     struct salvage s = {0};
     char *target = name_salvage(path, o);
-    int code;
     s.o = o;
     o->bases->is_partial = 1;
     s.json = is_json;
     init_tree(&s.tree, target, o);
     s.scratch = -1;
-    code = open_archive_file(&s.archive, path, o);
+    int code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
     if (code == CODE_OK && s.archive.is_delta) say_unused_bases(0, o);

@@ -92,9 +92,7 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
 {
     struct snapshot *e;
     forget_order(s);
-    s->list = (struct snapshot *)grow(s->list, s->n, &s->room, sizeof *s->list);
-    e = &s->list[s->n++];
-    memset(e, 0, sizeof *e);
+    e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
     e->name = copy_string(name, strlen(name));
     e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);
@@ -267,14 +265,13 @@ static int parse_entry(struct series *s, json_t *item)
 {
     const char *name, *state, *source = NULL, *fingerprint = NULL;
     json_int_t time, size = 0;
-    struct snapshot *e;
     if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state,
                     "time", &time, "source", &source, "fingerprint", &fingerprint, "size",
                     &size) != 0)
         return fail_manifest(s, "an entry lacks something or has something unknown");
     if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
         return fail_manifest(s, "it holds a name that no snapshot can have");
-    e = add_entry_to_series(s, name, source);
+    struct snapshot *e = add_entry_to_series(s, name, source);
     for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0;
          e->state = (enum snapshot_state)(e->state + 1))
         if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
@@ -352,7 +349,6 @@ int load_manifest(struct series *s)
     int fd = open(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
     struct stat st;
     size_t got;
-    char *text;
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR
                    ? fail_no_manifest(s)
@@ -361,7 +357,7 @@ int load_manifest(struct series *s)
         close(fd);
         return fail_manifest(s, "it is no file, or larger than any series");
     }
-    text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
+    char *text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
     error = read_full(fd, text, (size_t)st.st_size, &got);
     text[got] = 0;
     if (error) code = fail_errno(s->manifest_path, error, "cannot read it");
@@ -377,7 +373,6 @@ int load_manifest(struct series *s)
 static char *format_entry(const struct snapshot *e)
 {
     json_t *object = (json_t *)check_memory(json_object());
-    char *text;
     set_json(object, "name", json_string(e->name));
     set_json(object, "state", json_string(state_names[e->state]));
     if (e->state != STATE_ADDING) {
@@ -386,7 +381,7 @@ static char *format_entry(const struct snapshot *e)
     }
     set_json(object, "time", json_integer(e->time));
     if (e->source) set_json(object, "source", json_string(e->source));
-    text = (char *)check_memory(json_dumps(object, 0));
+    char *text = (char *)check_memory(json_dumps(object, 0));
     json_decref(object);
     return text;
 }
@@ -415,11 +410,10 @@ int save_manifest(const struct series *s)
 {
     struct output out;
     struct attributes attributes = {0};
-    char *text;
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
-    text = format_manifest(s, &size);
+    char *text = format_manifest(s, &size);
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);
     return commit_output(&out, &attributes);
@@ -535,17 +529,16 @@ int open_series(struct series *s, const char *directory, enum purpose purpose,
                 const struct series_options *o)
 {
     struct stat st;
-    int is_there, code;
     init_series(s, directory, o);
     if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return fail_errno(directory, errno, "cannot create the directory");
     if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, directory, "is no directory, and a series is one");
-    is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
+    int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
     if (!is_there && (purpose < TO_CREATE || (purpose == TO_CREATE && holds_snapshots(directory))))
         return fail_no_manifest(s);
-    code = lock_series(s, purpose == TO_READ);
+    int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;
     is_there = lstat(s->manifest_path, &st) == 0 ||
                errno != ENOENT; /* another one may have begun the series meanwhile */

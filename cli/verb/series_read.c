@@ -160,8 +160,7 @@ static int check_place(const struct series *s, const char *output)
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
                             const char *directory, const char *name, const struct series_options *o)
 {
-    int code;
-    code = open_series(s, directory, TO_READ, o);
+    int code = open_series(s, directory, TO_READ, o);
     if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
     if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
     begin_chain(c, s, code == CODE_OK ? *e : NULL);
@@ -169,12 +168,6 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
     c->common.force = o->common.force;
     c->common.output = o->common.output;
     return code;
-}
-
-static int is_suffix_of(const char *suffix, const char *name)
-{
-    const size_t size = strlen(name), length = strlen(suffix);
-    return size > length && strcmp(name + size - length, suffix) == 0;
 }
 
 /* The suffix by which programs know what the source was; "" if it has none, or the name has it. */

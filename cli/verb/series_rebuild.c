@@ -127,7 +127,6 @@ int series_rebuild(const char *directory, const struct series_options *o)
 {
     struct series s, before;
     char *old = NULL;
-    unsigned char *known;
     int code = open_series(&s, directory, TO_REBUILD, o), is_read = 0, was_there = 0;
     struct stat st;
     if (code == CODE_OK) code = remove_temporaries(&s);
@@ -147,7 +146,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
-    known = (unsigned char *)zeroed(s.n + 1, 1);
+    unsigned char *known = (unsigned char *)zeroed(s.n + 1, 1);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
         code = worse(code, check_chain_of(&s, &s.list[i], 0, known));
     free(known);

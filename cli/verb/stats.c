@@ -309,10 +309,9 @@ static void print_stats(const struct stats *s)
                "delta", "ratio");
     for (size_t i = 0; i < s->n; i++) {
         const struct stats_step *step = &s->steps[i];
-        int one_kind;
         if (s->n <= 2 || s->o->verbosity >= 2) print_items(step, n_planes);
         sum_step(sums, step);
-        one_kind = has_one_kind(sums);
+        int one_kind = has_one_kind(sums);
         for (int kind = 0; kind < STATS_KINDS; kind++)
             if (kind == STATS_ALL ? !one_kind : sums[kind].n_items != 0) {
                 char text[40];

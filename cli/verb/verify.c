@@ -77,9 +77,8 @@ static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, vo
                                   size_t size)
 {
     struct stage *stage = (struct stage *)user;
-    int error;
     if (stage->fd < 0) return read_second_look(&stage->again, number, offset, dst, size);
-    error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
+    int error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
     if (error) stage->o->bases->code = fail_replica(error < 0 ? EIO : error);
     return error ? LMC_ERR_READ : LMC_OK;
 }
@@ -172,9 +171,8 @@ static void place_all(struct verification *v)
         struct node *node = &v->nodes[i];
         struct archive a;
         struct base *b = NULL;
-        const struct node *among;
         if (!node->is_readable || node->is_placed) continue;
-        among = find_wanted(v, node);
+        const struct node *among = find_wanted(v, node);
         if (among && among != node) continue; /* which is not placed either, and says why */
         code = open_archive_file(&a, node->name, v->o);
         if (code == CODE_OK && !v->o->bases->is_off) b = find_base(&a, v->o, &code);
@@ -242,10 +240,9 @@ static void report_unplaced(struct verification *v)
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
         char *wanted;
-        int result;
         if (!node->is_readable || node->is_placed) continue;
         base = find_wanted(v, node);
-        result = check_payload(node->name, v->o);
+        int result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
         if (result != CODE_OK) continue;
         wanted = describe_base(node->wanted, node->made_with);
@@ -304,10 +301,9 @@ static int restore_node(struct verification *v, const struct node *node, const l
         options.write = stage_write;
     }
     if (code == CODE_OK) {
-        enum lmc_status status;
         options.read_back = stage_read;
         progress_start(s.name, s.size);
-        status = restore_source(&stage->again, &options, fingerprint);
+        enum lmc_status status = restore_source(&stage->again, &options, fingerprint);
         progress_clear();
         code = stage->code;
         if (code == CODE_OK && status != LMC_OK) code = fail_restore(&stage->again, status);
