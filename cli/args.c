@@ -6,15 +6,32 @@
 /* While the command of lmc series is not known yet, the verb is its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
 
-/* The verb of that word, the first of those of lmc series; N_VERBS: there is none. */
+/* Other words for what options ask for. */
+static const struct {
+    const char *word;
+    enum verb verb;
+} aliases[] = {
+    {"compress", VERB_COMPRESS}, {"decompress", VERB_RESTORE}, {"restore", VERB_RESTORE},
+    {"extract", VERB_RESTORE},   {"test", VERB_TEST},          {"list", VERB_LIST},
+    {"ls", VERB_LIST},           {"info", VERB_LIST},
+};
+
+/* The verb of a word, or of another word for it; the first of those of lmc series. N_VERBS: there
+ * is none. */
 static enum verb verb_of_word(const char *word)
 {
-    int verb = VERB_CAT;
-    while (verb <= VERB_SERIES_ADD && strcmp(word, verbs[verb].word) != 0) verb++;
-    return verb <= VERB_SERIES_ADD ? (enum verb)verb : N_VERBS;
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+        if (strcmp(word, verbs[verb].word) == 0) return (enum verb)verb;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(word, aliases[i].word) == 0) return aliases[i].verb;
+    return N_VERBS;
 }
 
-int is_verb(const char *name) { return verb_of_word(name) < N_VERBS; }
+int is_verb(const char *name)
+{
+    const enum verb verb = verb_of_word(name);
+    return verb >= VERB_CAT && verb < N_VERBS;
+}
 
 static const char *name_option(const struct option *o, char text[32])
 {
@@ -386,16 +403,6 @@ static int check_arguments(struct arguments *a, uint64_t given)
 
 /* -- the verb -- */
 
-/* Other words for what options ask for. */
-static const struct {
-    const char *word;
-    enum verb verb;
-} aliases[] = {
-    {"compress", VERB_COMPRESS}, {"decompress", VERB_RESTORE}, {"restore", VERB_RESTORE},
-    {"extract", VERB_RESTORE},   {"test", VERB_TEST},          {"list", VERB_LIST},
-    {"ls", VERB_LIST},           {"info", VERB_LIST},
-};
-
 /* The argument behind the one at `at` that is no value of an option; the verb is not known yet. */
 static int next_argument(const struct reading *r, int at)
 {
@@ -454,27 +461,23 @@ static int find_verb(struct reading *r)
     struct arguments *a = r->a;
     const int at = find_first_name(r);
     const char *word = at ? r->argv[at] : "";
+    const enum verb verb = verb_of_word(word);
     if (!at) return CODE_OK;
-    if (is_verb(word)) {
-        a->verb = verb_of_word(word);
-        r->verb_at = at;
+    if (verb == N_VERBS) {
+        r->word = word;
+        r->is_wrong = at == 1 || next_argument(r, at) < r->argc;
         return CODE_OK;
     }
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(word, aliases[i].word) == 0) {
-            if (next_argument(r, at) >= r->argc && access(word, F_OK) == 0)
-                return fail_usage(a,
-                                  "'%s' is a command, and there is a file of that name; for the "
-                                  "file write ./%s",
-                                  word, word);
-            a->verb = aliases[i].verb;
-            r->verb_at = at;
-            r->mode = aliases[i].word;
-            a->has_word = 1;
-            return CODE_OK;
-        }
-    r->word = word;
-    r->is_wrong = at == 1 || next_argument(r, at) < r->argc;
+    if (verb <= VERB_LIST) {
+        if (next_argument(r, at) >= r->argc && access(word, F_OK) == 0)
+            return fail_usage(
+                a, "'%s' is a command, and there is a file of that name; for the file write ./%s",
+                word, word);
+        r->mode = word;
+        a->has_word = 1;
+    }
+    a->verb = verb;
+    r->verb_at = at;
     return CODE_OK;
 }
 
@@ -505,10 +508,8 @@ static int is_help(const char *word)
 /* word: a topic, a verb, or another word for one */
 static int help_on(const char *word)
 {
-    if (is_verb(word)) word = verbs[verb_of_word(word)].topic;
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(word, aliases[i].word) == 0 && aliases[i].verb != VERB_COMPRESS)
-            word = verbs[aliases[i].verb].topic;
+    const enum verb verb = verb_of_word(word);
+    if (verb > VERB_COMPRESS && verb < N_VERBS) word = verbs[verb].topic;
     return print_help(
         is_help(word) || strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? "" : word);
 }

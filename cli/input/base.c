@@ -77,10 +77,8 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
 static struct base_file *add_base_file(struct base *b, const char *path, char *full,
                                        const struct stat *st)
 {
-    struct base_file *f;
-    b->files = (struct base_file *)grow(b->files, b->n_files, &b->room, sizeof *b->files);
-    f = &b->files[b->n_files++];
-    memset(f, 0, sizeof *f);
+    struct base_file *f =
+        (struct base_file *)append(&b->files, &b->n_files, &b->room, sizeof *b->files);
     f->file.path = f->path = copy_string(path, strlen(path));
     f->full = full;
     f->st = *st;
@@ -456,8 +454,7 @@ struct walked {
 
 static void add_walked(struct walked *l, struct base *b)
 {
-    l->list = (struct base **)grow((void *)l->list, l->n, &l->room, sizeof *l->list);
-    l->list[l->n++] = b;
+    *(struct base **)append(&l->list, &l->n, &l->room, sizeof *l->list) = b;
     b->is_visited = 1;
     if (l->n > MAX_LINKS && b->is_archive) put_away(b);
 }

@@ -5,9 +5,7 @@
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
-    struct link *link;
-    l->list = (struct link *)grow(l->list, l->n, &l->room, sizeof *l->list);
-    link = &l->list[l->n++];
+    struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);
     link->type = type;
     link->path = copy_string(path, strlen(path));
     link->target = copy_string(target, strlen(target));
@@ -79,9 +77,8 @@ int decode_links(struct links *l, const void *value, size_t size)
 
 void add_seen_file(struct seen_files *seen, const lmc_file *file)
 {
-    struct seen_file *f;
-    seen->list = (struct seen_file *)grow(seen->list, seen->n, &seen->room, sizeof *seen->list);
-    f = &seen->list[seen->n++];
+    struct seen_file *f =
+        (struct seen_file *)append(&seen->list, &seen->n, &seen->room, sizeof *seen->list);
     f->path = copy_string(file->path, strlen(file->path));
     f->is_directory = file->kind == LMC_FILE_DIRECTORY;
     f->size = file->size;

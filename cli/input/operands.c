@@ -46,9 +46,7 @@ static void sort_operands(struct operand_list *l)
 static void add_operand(struct operand_list *l, const char *path, char *real, const char *from,
                         const struct stat *st)
 {
-    struct operand *operand;
-    l->list = (struct operand *)grow(l->list, l->n, &l->room, sizeof *l->list);
-    operand = &l->list[l->n++];
+    struct operand *operand = (struct operand *)append(&l->list, &l->n, &l->room, sizeof *l->list);
     operand->path = copy_string(path, strlen(path));
     operand->real = real ? real : copy_string("", 0);
     operand->from = from;

@@ -153,10 +153,8 @@ static void read_kept(int fd, const struct common *o)
 static const struct dcp *find_metadata_beside(const char *path, const struct common *o)
 {
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
-    const size_t size = strlen(path), length = sizeof ".distcp" - 1;
-    const int is_item = size > length && strcmp(path + size - length, ".distcp") == 0;
     struct stat st;
-    const int fd = !is_item ? -1 : open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = container_is_distcp(path) ? open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     free(directory);
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         forget_kept();

@@ -12,12 +12,9 @@
 
 char *name_journal(const char *path)
 {
-    char *directory = directory_of(path), *name, *full;
     const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t size = strlen(last) + sizeof "." SIDE_SUFFIX;
-    name = (char *)resize(NULL, size, 1);
-    snprintf(name, size, ".%s" SIDE_SUFFIX, last);
-    full = join_path(directory, name);
+    char *directory = directory_of(path), *name = format_text(".%s" SIDE_SUFFIX, last);
+    char *full = join_path(directory, name);
     free(name);
     free(directory);
     return full;
@@ -26,8 +23,7 @@ char *name_journal(const char *path)
 int is_side_name(const char *path)
 {
     const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t size = strlen(last), suffix = sizeof SIDE_SUFFIX - 1;
-    return *last == '.' && size > suffix && strcmp(last + size - suffix, SIDE_SUFFIX) == 0;
+    return *last == '.' && is_suffix_of(SIDE_SUFFIX, last);
 }
 
 int check_finished(const char *path, enum exit_code code)

@@ -14,20 +14,9 @@ struct dirent *next_entry(DIR *directory, int *error)
     return entry;
 }
 
-/* Lets the owner look into a directory and remove what is in it. */
-static void open_up(const char *path, const struct stat *st)
-{
-    if ((st->st_mode & 0700) != 0700)
-        (void)!chmod(path,
-                     0700); /* what this does not help with fails later, and is reported then */
-}
-
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
-    struct entry *e;
-    l->entries = (struct entry *)grow(l->entries, l->n, &l->room, sizeof *l->entries);
-    e = &l->entries[l->n++];
-    memset(e, 0, sizeof *e);
+    struct entry *e = (struct entry *)append(&l->entries, &l->n, &l->room, sizeof *l->entries);
     e->path = copy_string(path, strlen(path));
     e->is_directory = is_directory;
     return e;
@@ -217,7 +206,9 @@ int open_up_listed(const struct listing *l, const char *root)
         char *path = l->entries[i].is_directory ? try_join_path(root, l->entries[i].path) : NULL;
         struct stat st;
         if (l->entries[i].is_directory && !path) return ENOMEM;
-        if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) open_up(path, &st);
+        /* what this does not help with fails later, and is reported then */
+        if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_mode & 0700) != 0700)
+            (void)!chmod(path, 0700);
         free(path);
     }
     return 0;
