@@ -16,8 +16,8 @@ static const struct {
     {"ls", VERB_LIST},           {"info", VERB_LIST},
 };
 
-/* The verb of a word, or of another word for it; the first of those of lmc series. N_VERBS: there
- * is none. */
+/* The verb of a word, or of another word for it; of lmc series the first. N_VERBS: there is none.
+ */
 static enum verb verb_of_word(const char *word)
 {
     for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)

@@ -96,8 +96,7 @@ struct view {
     /* What the file takes where it was taken from, compressed perhaps: what a parser allocates is
      * in proportion to that, not to what a few bytes may claim or repeat. */
     uint64_t weight;
-    /* size bytes from offset on, which lie within the view; returns 0, or anything else for "cannot
-     * be read". */
+    /* size bytes from offset on, which lie within the view; not 0: they cannot be read */
     int (*read)(void *user, uint64_t offset, void *dst, size_t size);
     void *user;
 };
@@ -121,8 +120,8 @@ int container_is_legacy_torch(const void *data, size_t size);
 enum container_result container_parse_view(struct container *c, const struct view *v,
                                            const char *name, const struct dcp *d);
 
-/* The tensors of such a file as PyTorch has them, if it is in a snapshot: as views, without those
- * that the snapshot lists as they are. f: what it lists. BAD, too, if it lists tensors that the
- * file does not tell of. */
+/* The tensors of such a file in a snapshot, as PyTorch has them: as views, without those that the
+ * snapshot lists as they are. f: what it lists; BAD: also if the file does not tell of all of it.
+ */
 enum container_result container_find_views(struct container *c, const struct view *v,
                                            const lmc_file *f, const struct dcp *d);

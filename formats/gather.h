@@ -15,10 +15,9 @@ struct gathering {
     int is_end;
 };
 
-/* The next elements, at most cap bytes, which are one or more. Returns how many bytes they have; 0:
- * there are no more. */
+/* The next elements, at most cap bytes (one or more). Returns how many bytes; 0: there are no more.
+ */
 size_t gather_elements(struct gathering *g, void *dst, size_t cap);
 
-/* Conjugates and negates elements, as the flags of a view say. Returns 0 if that is not known of
- * the dtype. */
+/* Conjugates and negates elements, as flags of a view say. 0: how is not known of the dtype. */
 int resolve_flags(void *elements, size_t size, const char *dtype, unsigned flags);

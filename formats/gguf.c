@@ -3,8 +3,8 @@
  */
 #include "container_check.h"
 
-/* A place in the header. Once a read went past the end, missing is set and every further read gives
- * zeros. */
+/* A place in the header. Once a read goes past the end, missing is set, and all reads give zeros.
+ */
 struct gguf_cursor {
     const unsigned char *data;
     size_t size, at;
@@ -155,8 +155,7 @@ static enum container_result gguf_read_size(struct container *c, lmc_tensor *t,
     return CONTAINER_OK;
 }
 
-/* One tensor info; measured before, so everything is there. Strings go to *text. Its offset:
- * relative to the data. */
+/* One tensor info, all of which is there. Strings go to *text. The offset is that in the data. */
 static enum container_result gguf_read_info(struct container *c, struct gguf_cursor *g,
                                             lmc_tensor *t, uint64_t *room, char **text)
 {

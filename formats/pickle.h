@@ -92,6 +92,6 @@ uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key);
 /* A number that is not below zero; 0: the node is none. */
 int pickle_count(const struct pickle *p, uint32_t node, uint64_t *count);
 
-/* Such numbers of a tuple, perhaps as torch.Size; how many, or -1: it is none, or has more than
- * most. */
+/* Such numbers of a tuple, or of a torch.Size; how many, or -1: it is none, or has more than most.
+ */
 int pickle_counts(const struct pickle *p, uint32_t node, uint64_t *counts, int most);

@@ -62,8 +62,7 @@ void free_policy(struct policy *p);
 /* Whether some rule asks for less than all. */
 int is_lossy(const struct policy *p);
 
-/* Adds a rule. Returns its fault, for a message, or NULL. Here and below: after a fault the policy
- * can only be freed. */
+/* Adds a rule. Returns its fault, for a message, or NULL. After a fault p can only be freed. */
 const char *parse_rule(struct policy *p, const char *text);
 
 /* Adds what a line of a file of rules says: a rule, "role=v match=GLOB", "m=NAME v=NAME", "default

@@ -23,9 +23,8 @@ uint32_t read_character(const char *text, size_t size, size_t *used)
     return c;
 }
 
-/* Control characters of C0 and C1, of formatting and direction, ends of lines, what has no width,
- * tags and what is no character (Unicode 15: Cc, Cf, Zl, Zp, and fillers that look like nothing).
- */
+/* Control characters, those of formatting and direction, ends of lines, what has no width, tags,
+ * what is no character (Unicode 15: Cc, Cf, Zl, Zp, and fillers that look like nothing). */
 static int is_hidden(uint32_t c)
 {
     static const struct {

@@ -21,8 +21,8 @@ uint32_t read_character(const char *text, size_t size, size_t *used);
  * Returns the size of what is in out. */
 size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used);
 
-/* All of a text, in at most cap bytes with a zero behind, cut between characters. Returns the
- * size without the zero. */
+/* A text, cut between characters to cap bytes with the zero behind. Returns its size without that.
+ */
 size_t format_printable(char *out, size_t cap, const char *text);
 
 /* All of a text of size bytes; to be freed. NULL: memory has run out. */

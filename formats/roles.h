@@ -16,12 +16,11 @@ struct meaning {
     const char *word;            /* then: where the one of them stands, in name or path */
 };
 
-/* path: of the tensor's file, in the snapshot. What is no float, and is not named by the user, is
- * of no role. */
+/* path: of the tensor's file, in the snapshot. What is no float has the role that users name. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
-/* The last one that matches; NULL: none does. Where none names weights, the automatic policy says
- * what becomes of them. */
+/* The last one that matches, or NULL. Where none names weights, a rule with auto: is for them, too.
+ */
 const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
                              enum role role);
 

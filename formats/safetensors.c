@@ -257,8 +257,7 @@ struct entry_of_tensor {
     int has_shape, shape_is_wrong, offsets_are_wrong;
 };
 
-/* A number that matters: 0 or [1-9][0-9]*, below 2^63. *is_one: whether the value is one; any other
- * value is skipped. */
+/* A number that matters: 0 or [1-9][0-9]*, below 2^63. *is_one: 0 for any other value. */
 static int read_count(struct header *h, unsigned depth, uint64_t *count, int *is_one)
 {
     const unsigned char *start = h->at;

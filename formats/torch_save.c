@@ -241,8 +241,7 @@ static struct listed *take_listed(struct builder *b, size_t name)
     return find_listed_name(b, b->c->strings + name);
 }
 
-/* Whether it is that view, `offset` bytes from the start of the storage; then where the storage is
- * is known, too. */
+/* Whether it is that view, `offset` bytes behind the start of the storage, which is known then. */
 static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
                      const uint64_t *shape, unsigned rank, uint64_t offset, uint64_t size)
 {
@@ -422,8 +421,7 @@ static void note(struct container *c, const char *what, const char *why)
     if (!c->note[0]) snprintf(c->note, sizeof c->note, "%s%s%.120s", what, *why ? ": " : "", why);
 }
 
-/* Reads the pickle for what it says of the records; if it says nothing that is understood, there
- * are no views. */
+/* Reads what the pickle says of the records; if it is not understood, there are no views. */
 static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
 {
     struct pickle p;
@@ -489,8 +487,7 @@ static enum container_result name_item(struct builder *b, const struct archive_o
     return CONTAINER_OK;
 }
 
-/* The archive that ends there; OTHER: none does that torch.save() wrote. *start: where it begins.
- */
+/* The archive that ends there; OTHER: torch.save() wrote none there. *start: where it begins. */
 static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
                                          uint64_t *start)
 {

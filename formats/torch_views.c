@@ -87,8 +87,7 @@ static const struct torch_dtype *find_dtype_of(const struct pickle *p, uint32_t 
 
 /* -- views -- */
 
-/* A storage: ('storage', class, key, place, n). *dtype: NULL if only the tensor knows it, or
- * nobody. */
+/* A storage: ('storage', class, key, place, n). *dtype: NULL if it does not tell that. */
 static enum container_result find_storage(struct walk *w, uint32_t node, struct torch_view *view,
                                           const struct torch_dtype **dtype)
 {
@@ -193,8 +192,7 @@ static int is_contiguous(const uint64_t *shape, const uint64_t *strides, int ran
     return 1;
 }
 
-/* Finds what bytes of its storage the view has; size: of the storage. Returns 0 if it has others.
- */
+/* Finds what bytes of its storage, of that size, the view has. 0: not all of them are there. */
 static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *strides, int rank,
                         uint64_t size)
 {

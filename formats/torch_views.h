@@ -40,9 +40,8 @@ struct torch_views {
  * "torch.float16". NULL: it is not known. */
 const char *torch_dtype_name(const char *global);
 
-/* The views of the pickle, whose storages are in members PREFIXdata/K; one that stands under a name
- * several times stands there once. budget: bytes that they may take. OK, BAD or MEMORY; to be freed
- * in any case. */
+/* The views of the pickle, whose storages are in members PREFIXdata/K; each stands under a name
+ * once. budget: bytes that they may take. OK, BAD or MEMORY; to be freed in any case. */
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
                                        const struct zip *z, const char *prefix, uint64_t budget);
 

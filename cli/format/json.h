@@ -28,8 +28,8 @@ void set_json(json_t *object, const char *key, json_t *value);
 /* text under key; the bytes under key_hex, if they are no UTF-8 */
 void set_json_text(json_t *object, const char *key, const char *text);
 
-/* Above 2^63 - 1, which only the dimension of an empty tensor can be, a string: jansson has no
- * larger integers. */
+/* A string above 2^63 - 1, as jansson has no such integers: only an empty tensor has such a shape.
+ */
 json_t *make_json_number(uint64_t value);
 
 /* See make_json_number(). */

@@ -44,8 +44,7 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
 
 lmc_source source_of_archive(struct archive *a);
 
-/* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not
- * known. */
+/* What a reader tells of its snapshot; encoded_size: 0 if it is not known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
 void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
 /* From a header: whether it is a delta, and the base's fingerprint; 0, or -1 if it is none. */
@@ -151,8 +150,7 @@ struct base_use {
  * no index, or not all before it can be read. */
 int measure_base_use(struct base_use *use, int fd);
 
-/* Where the snapshot at the beginning of the file ends, if it has a trailer there; 0: it has
- * not. */
+/* Where the snapshot at the beginning of the file ends; 0: there is no trailer. */
 uint64_t find_snapshot_end(const char *path);
 
 /* Whether the file's last bytes are the trailer of a snapshot of that size, whatever the first. */

@@ -293,8 +293,7 @@ static int is_only_parent(const lmc_file *const *files, size_t n, const char *pa
     return result;
 }
 
-/* The entries of the base, as files of the snapshot: found[i], or NULL for a mere parent. Returns
- * whether the base fits. */
+/* The entries of the base as files of the snapshot: found[i], NULL for a mere parent. 0: no fit. */
 static int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                          const lmc_file **found)
 {

@@ -54,8 +54,7 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b);
 /* Whether c, which is made ready, can be read for the damaged snapshot b. */
 int can_stand_in(struct base *c, const struct base *b, const struct common *o);
 
-/* Where damage was found and there is no copy: reads what is intact all the same, block by block.
- */
+/* Where there is damage and no copy: reads what is intact all the same, block by block. */
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
                             void *dst, size_t size);
 void forget_intact(struct base *b);
@@ -189,8 +188,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
 /* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
 struct base *add_base(struct bases *bases, const char *name);
 
-/* That what was read of the bases is what was identified. To be asked before an output gets its
- * name. */
+/* That what was read of the bases is what was identified: to be asked before an output is named. */
 int check_bases(const struct common *o);
 
 void free_bases(struct bases *bases);

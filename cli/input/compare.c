@@ -46,8 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     return LMC_OK;
 }
 
-/* How many of the next bytes, at most size, must be equal, or, where a tensor is quantised, need
- * not be. */
+/* How many of the next bytes, at most size, must be equal, or are quantised and need not be. */
 static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
 {
     const lmc_tensor *t = c->file->tensors;

@@ -10,8 +10,7 @@
 #define DAMAGE_TEXT 640
 
 /* Reports that reading bytes of that file, from `at` on, gave that status, and where the damage is:
- * " (bytes 7471104 to 7602175 of the tensor 'w')", of all blocks side by side. The archive has been
- * opened with its base. */
+ * " (bytes 7471104 to 7602175 of the tensor 'w')", of all blocks side by side. a has its base. */
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
 
 /* Reads the snapshot once, from front to back, and needs no index. LMC_OK: nothing is damaged; else

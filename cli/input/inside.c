@@ -48,8 +48,7 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path, uin
     return result == CONTAINER_OK;
 }
 
-/* Whether the files looked into have said as much as all of them may; what is not compressed has
- * all its bytes. */
+/* Whether the files looked into have said as much as all of them may, if they are compressed. */
 static int has_said_all(struct archive *a)
 {
     if (a->is_delta || a->plain ||

@@ -45,8 +45,7 @@ static int is_plain_path(const char *path)
     }
 }
 
-/* The text at *at, which ends with a zero byte, and moves on; NULL: it does not, or is none that a
- * link may have. */
+/* Takes the text at *at, which ends with a zero byte; NULL: it does not, or no link may have it. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *text = *at, *zero;

@@ -47,8 +47,7 @@ struct seen_files {
 void add_seen_file(struct seen_files *seen, const lmc_file *file);
 void free_seen_files(struct seen_files *seen);
 
-/* Whether the links fit to all files of their snapshot (L-5 to L-7), which are sorted here. 0, or
- * -1: they break a rule. */
+/* Sorts the files of the snapshot; 0, or -1: the links do not fit to them (L-5 to L-7). */
 int match_links(const struct links *l, struct seen_files *seen);
 
 /* The links of a snapshot that is read by its index; none, if they break a rule: -1. */

@@ -112,8 +112,7 @@ int is_operand(const struct entry *e, int is_restoring)
            has_suffix(e->path) == is_restoring;
 }
 
-/* The files below a directory: all that one snapshot takes, or, with -r, each that has an output.
- */
+/* The files below a directory: all that one snapshot takes; with -r each that has an output. */
 static int add_tree(struct operand_list *inputs, struct operand_list *outputs, const char *root,
                     const struct operands *all, const struct common *o)
 {

@@ -30,8 +30,7 @@ struct places {
     size_t n_directories;
 };
 
-/* Adds all .lmc files of the directory, not those below it; once. What cannot be read is left
- * out. */
+/* Adds all .lmc files of the directory, once; not those below it, and none that cannot be read. */
 void add_places(struct places *p, const char *directory);
 
 /* Adds an argument. What the file says that it is, until more is added; NULL: it is no snapshot. */

@@ -27,8 +27,7 @@ struct second_look {
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
                       const struct common *o);
 
-/* If the source is a pipe and, by its header, may repeat something, it becomes a scratch file.
- * Errors are reported. */
+/* A pipe that may repeat something, by its header, becomes a scratch file. Errors are reported. */
 int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: the caller's callbacks, read_second_look() if

@@ -146,10 +146,9 @@ static void read_kept(int fd, const struct common *o)
         say(kept.path, "is not understood (%s), so items of .distcp files have no names", why);
 }
 
-/* What the .metadata in the directory of that file says; NULL: it is no .distcp file,
- * there is none, or it is not understood, which -v tells. Valid until it is asked for another
- * directory: one is kept, as all files of a checkpoint ask for the same. Not for several threads.
- */
+/* What the .metadata beside that file says; NULL: it is no .distcp file, there is none, or it is
+ * not understood, which -v tells. Valid until it is asked for another directory: one is kept, as
+ * all files of a checkpoint ask for the same. Not for several threads. */
 static const struct dcp *find_metadata_beside(const char *path, const struct common *o)
 {
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");

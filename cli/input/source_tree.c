@@ -191,8 +191,7 @@ struct lost {
     char *first; /* NULL: nothing is lost */
 };
 
-/* Who restores it owns it; where that is setgid, the directory that it is in gives it its group and
- * the same bit. */
+/* The user who restores it owns it. A setgid directory gives it its group and the same bit. */
 static void expect_owner_of_tree(struct lost *lost, const char *root)
 {
     char *parent = join_path(root, "..");

@@ -18,8 +18,8 @@ int list_sources(struct listing *l, const char *root, int is_removed, const stru
  * named already. Whoever gives up for one of them tells of all. */
 void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
 
-/* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
- * there is nothing else. */
+/* Whether an entry is a file of the snapshot: all but links; the root only if there is nothing
+ * else. */
 int is_stored(const struct entry *e, const struct listing *l);
 
 /* Symbolic links of the listing of root, and files in it that are one by several names. */

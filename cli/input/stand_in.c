@@ -20,8 +20,7 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b)
     return 1;
 }
 
-/* The file of c that has the path of file *number of b, which may have another number there. 0: it
- * has none. */
+/* Sets *number, of a file of b, to that of the file of c with the same path. 0: c has none. */
 static int find_same_file(const struct base *c, const struct base *b, size_t *number)
 {
     const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;

@@ -36,9 +36,8 @@ mode_t mask_mode(mode_t mode);
 /* 0 or errno. The owner can be kept by root only, which is no error. */
 int set_attributes(int fd, const struct attributes *a);
 
-/* What is attached to a file, and no snapshot keeps: extended attributes (but those that file
- * systems and security modules give to every file), access control lists. 0 if it cannot be told.
- */
+/* What is attached to a file, and no snapshot keeps: extended attributes (but those that systems
+ * give to every file), access control lists. 0 if it cannot be told. */
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);
 

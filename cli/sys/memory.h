@@ -8,8 +8,7 @@
 
 #include "platform.h"
 
-/* hook: what is called, once, when memory has run out, before the process ends. It must not
- * allocate. */
+/* hook is called, once, when memory has run out, before the process ends. It must not allocate. */
 void on_out_of_memory(void (*hook)(void));
 
 /* p; if that is NULL, says so and ends the process. */

@@ -32,8 +32,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int fail(enum exit_code code, const char *name, const char *format, ...);
 
-/* For a failed system call; a closed pipe at standard output is not told. what: "cannot open it".
- */
+/* For a failed system call; of a closed standard output nothing is said. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);
 
 /* Reports what the library has returned, and chooses the exit code. */

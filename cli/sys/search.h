@@ -5,9 +5,8 @@
 
 #include "platform.h"
 
-/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`
- * in it, is false; n: there is none. It must be true of all numbers before that, and of none
- * behind. */
+/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
+ * is false; n: there is none. It must be true of all numbers before that, and of none behind. */
 #define FIND_FIRST(at, n, is_before)                                                               \
     do {                                                                                           \
         size_t low_ = 0, high_ = (n);                                                              \
