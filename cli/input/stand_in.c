@@ -140,12 +140,13 @@ int make_replica(struct replica *r, const struct archive *a)
 {
     const size_t n = snapshot_info(a->reader).n_files;
     unsigned char *window;
-    struct outlet out = {0};
+    struct outlet out;
     int code = open_scratch(a->name, &r->fd), error;
     if (code != CODE_OK) return code;
     r->is_made = 1;
     r->starts = (uint64_t *)resize(NULL, n + 1, sizeof *r->starts);
     window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
+    memset(&out, 0, sizeof out);
     out.fd = r->fd;
     out.sparse = 1;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
