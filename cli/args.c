@@ -87,13 +87,6 @@ static int has_value(const struct option *o)
     return o->kind == TEXT || o->kind == ANY || o->kind == COUNT;
 }
 
-/* The value of an option: what follows in the same argument, or the next argument. NULL: none. */
-static const char *take_value(struct reading *r, const char *rest)
-{
-    if (rest) return rest;
-    return r->at + 1 < r->argc && r->at + 1 != r->verb_at ? r->argv[++r->at] : NULL;
-}
-
 /* -z, -d, -t, -l: one of them, and not beside a verb. */
 static int take_mode(struct reading *r, const struct option *o)
 {
@@ -111,7 +104,7 @@ static int take_mode(struct reading *r, const struct option *o)
     return CODE_OK;
 }
 
-/* rest: what follows in the same argument and is the value; NULL: nothing does */
+/* rest: what follows in the same argument and is the value; NULL: that is the next argument */
 static int take_option(struct reading *r, const struct option *o, const char *rest)
 {
     struct arguments *a = r->a;
@@ -119,7 +112,8 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     const char *value = NULL;
     r->given |= (uint64_t)1 << (o - options);
     if (has_value(o)) {
-        value = take_value(r, rest);
+        value = rest;
+        if (!rest && r->at + 1 < r->argc && r->at + 1 != r->verb_at) value = r->argv[++r->at];
         if (!value || (!*value && o->kind != ANY))
             return fail_usage(a, "%s wants %s", name_option(o, name),
                               o->wants ? o->wants : "a value: a number");

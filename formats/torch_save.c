@@ -101,6 +101,14 @@ static enum container_result add_name_of_view(struct builder *b, const struct ar
     return add_name(b, path, part, "");
 }
 
+static enum container_result add_numbers(struct builder *b, const uint64_t *numbers, size_t n)
+{
+    TRY(container_grow(&b->c->shapes, b->shapes_size + n, &b->shapes_room, sizeof *numbers));
+    if (n) memcpy(b->c->shapes + b->shapes_size, numbers, n * sizeof *numbers);
+    b->shapes_size += n;
+    return CONTAINER_OK;
+}
+
 /* Its name was just added. */
 static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
                                               const uint64_t *shape, unsigned rank, uint64_t offset,
@@ -109,7 +117,6 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
     struct container *const c = b->c;
     lmc_tensor *t;
     TRY(container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors));
-    TRY(container_grow(&c->shapes, b->shapes_size + rank, &b->shapes_room, sizeof *c->shapes));
     t = &c->tensors[c->n_tensors++];
     memset(t, 0, sizeof *t);
     t->name = (const char *)(uintptr_t)name; /* see finish_builder */
@@ -118,9 +125,7 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
     t->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
     t->offset = offset;
     t->size = size;
-    if (rank) memcpy(c->shapes + b->shapes_size, shape, rank * sizeof *shape);
-    b->shapes_size += rank;
-    return CONTAINER_OK;
+    return add_numbers(b, shape, rank);
 }
 
 /* All of a storage, in one dimension: of elements of the dtype (bits: 0 if it is not known). */
@@ -153,8 +158,6 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     const uint64_t *const numbers = numbers_of(a, view, view->logical);
     struct container_view *added;
     TRY(container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views));
-    TRY(container_grow(&c->shapes, b->shapes_size + 2 * (size_t)view->rank, &b->shapes_room,
-                       sizeof *c->shapes));
     added = &c->views[c->n_views++];
     memset(added, 0, sizeof *added);
     added->name = (const char *)(uintptr_t)name; /* see finish_builder */
@@ -164,9 +167,7 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     added->bits = view->bits;
     added->offset = a->zip.members[view->member].offset + view->offset;
     added->flags = view->flags;
-    if (view->rank) memcpy(c->shapes + b->shapes_size, numbers, 16 * (size_t)view->rank);
-    b->shapes_size += 2 * (size_t)view->rank;
-    return CONTAINER_OK;
+    return add_numbers(b, numbers, 2 * (size_t)view->rank);
 }
 
 /* Of a storage's views those that are no tensors of the list as they are. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "archive.h"
 
+#include "../../formats/container_check.h"
 #include "common.h"
 #include "source.h"
 #include "../sys/io.h"
@@ -12,13 +13,6 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     a->n_bytes += size;
     a->error = read_at(a->fd, a->start + offset, dst, size);
     return a->error ? LMC_ERR_READ : LMC_OK;
-}
-
-static uint64_t read_incompatible(const uint8_t *header)
-{
-    uint64_t bits = 0;
-    for (unsigned i = 8; i-- > 0;) bits = bits << 8 | header[16 + i];
-    return bits;
 }
 
 /* Some bytes of the magic were changed, but not most. */
@@ -72,7 +66,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
                     header[8], header[9]);
     if (status == LMC_ERR_UNSUPPORTED)
         for (unsigned bit = 0; bit < 64; bit++)
-            if (!name_feature(bit) && read_incompatible(header) >> bit & 1)
+            if (!name_feature(bit) && container_number(header + 16, 8) >> bit & 1)
                 return fail(CODE_ERROR, name,
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",

@@ -7,6 +7,7 @@
 #include "common.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
+#include "../sys/io.h"
 #include "../sys/progress.h"
 #include "../sys/search.h"
 
@@ -203,8 +204,9 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     struct base *b = (struct base *)user;
     enum lmc_status status;
     if (b->replica.is_made) {
-        int error = read_replica(&b->replica, number, offset, dst, size);
-        if (error) b->all->code = fail_replica(error);
+        const uint64_t start = b->replica.starts[number];
+        const int error = read_at(b->replica.fd, start + offset, dst, size);
+        if (error) b->all->code = fail_replica(error < 0 ? EIO : error);
         return error ? LMC_ERR_READ : LMC_OK;
     }
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);

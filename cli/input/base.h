@@ -85,9 +85,6 @@ struct replica {
 /* Restores the snapshot, whose reader has its base. Errors are reported. */
 int make_replica(struct replica *r, const struct archive *a);
 
-/* Bytes of a file; 0 or errno. */
-int read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst, size_t size);
-
 int fail_replica(int error);
 
 void free_replica(struct replica *r);

@@ -15,7 +15,7 @@ static void look_at_given(struct bases *all)
         struct base *b = &all->list[all->n_given];
         const struct place_entry *e;
         b->is_place = contains_snapshots(b->name, 0);
-        e = add_given_place(&all->places, b->name, all->n_given);
+        e = add_place(&all->places, b->name, 1, all->n_given);
         b->is_known = e != NULL;
         if (e) memcpy(b->fingerprint, e->fingerprint, sizeof b->fingerprint);
         if (e) continue;

@@ -98,11 +98,9 @@ static int compare_seen(const void *a, const void *b)
 
 static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
 {
-    struct seen_file key = {0};
-    key.path = (char *)path; /* which is only read */
-    return seen->n ? (const struct seen_file *)bsearch(&key, seen->list, seen->n, sizeof key,
-                                                       compare_seen)
-                   : NULL;
+    size_t i;
+    FIND_FIRST(i, seen->n, strcmp(seen->list[i].path, path) < 0);
+    return i < seen->n && strcmp(seen->list[i].path, path) == 0 ? &seen->list[i] : NULL;
 }
 
 /* Marks the links that something lies below: by the directories on the way to path, of which none

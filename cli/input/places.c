@@ -82,9 +82,7 @@ void measure_depths(struct link_of_chain *list, size_t n)
 
 /* -- places -- */
 
-/* NULL: it is no snapshot. */
-static struct place_entry *add_place(struct places *p, const char *path, int is_given,
-                                     size_t number)
+const struct place_entry *add_place(struct places *p, const char *path, int is_given, size_t number)
 {
     struct place_entry e = {0}, *added;
     if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
@@ -95,11 +93,6 @@ static struct place_entry *add_place(struct places *p, const char *path, int is_
     *added = e;
     p->is_sorted = 0;
     return added;
-}
-
-const struct place_entry *add_given_place(struct places *p, const char *path, size_t number)
-{
-    return add_place(p, path, 1, number);
 }
 
 static int compare_listed_names(const void *a, const void *b)

@@ -33,8 +33,9 @@ struct places {
 /* Adds all .lmc files of the directory, once; not those below it, and none that cannot be read. */
 void add_places(struct places *p, const char *directory);
 
-/* Adds an argument. What the file says that it is, until more is added; NULL: it is no snapshot. */
-const struct place_entry *add_given_place(struct places *p, const char *path, size_t number);
+/* Adds one. What the file says that it is, until more is added; NULL: it is no snapshot. */
+const struct place_entry *add_place(struct places *p, const char *path, int is_given,
+                                    size_t number);
 
 /* Whether it is a directory that holds .lmc files; if is_all, nothing else but the list of a series
  * and hidden files. */

@@ -158,12 +158,6 @@ int make_replica(struct replica *r, const struct archive *a)
     return error ? fail_replica(error) : code;
 }
 
-int read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst, size_t size)
-{
-    const int error = read_at(r->fd, r->starts[number] + offset, dst, size);
-    return error < 0 ? EIO : error;
-}
-
 void free_replica(struct replica *r)
 {
     if (r->is_made) close(r->fd);
