@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """That the command is built as CONTRIBUTING.md says: a room includes only itself and those below
-it, no verb includes or calls another but series, nothing private of lmc.h is named, and a source file
-includes its own header first. Below all rooms is formats/, which includes only itself and the C
-library: no I/O, nothing of POSIX.
+it, no verb includes or calls another but series, nothing private of lmc.h is named, and a source
+file includes its own header first. Below all rooms is formats/, which includes only itself and the
+C library: no I/O, nothing of POSIX.
 
     tools/check_layers_cli.py [DIRECTORY]     (default: cli/; formats/ lies beside it)
 """

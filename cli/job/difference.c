@@ -195,6 +195,19 @@ int measure_all(struct diff *d, struct scan *scan,
     return code;
 }
 
+void print_row_start(const struct diff_row *row, int is_narrow)
+{
+    const struct diff_item *const item = row->item;
+    char text[LMC_MAX_RANK * 21 + 3] = "";
+    if (item->tensor) format_shape(text, sizeof text, item->tensor);
+    print_dtype(item->tensor ? item->dtype : "file");
+    if (!is_narrow) printf("%-18s ", text);
+    if (row->kind != DIFF_REMOVED) return;
+    format_size(text, sizeof text, item->size);
+    if (is_narrow) printf("%9s", text);
+    else printf("%14llu", (unsigned long long)item->size);
+}
+
 void print_item_name(const struct diff_item *item)
 {
     print_name(*item->name ? item->name : item->tensor ? "(the array)" : "(the file itself)");
@@ -205,7 +218,7 @@ void print_item_name(const struct diff_item *item)
     putchar('\n');
 }
 
-json_t *make_json_item(const struct diff_item *item)
+static json_t *make_json_item(const struct diff_item *item)
 {
     json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "name", item->name);
@@ -216,6 +229,20 @@ json_t *make_json_item(const struct diff_item *item)
     }
     set_json_number(object, "size", item->size);
     return object;
+}
+
+void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
+                   void (*complete)(json_t *object, void *user, size_t number), void *user)
+{
+    begin_json(w, of_tensors ? "tensors" : "files", '[');
+    for (size_t i = 0; i < d->n_rows; i++)
+        if (!d->rows[i].item->tensor == !of_tensors) {
+            json_t *object = make_json_item(d->rows[i].item);
+            if (has_status) set_json(object, "status", json_string(diff_names[d->rows[i].kind]));
+            if (d->rows[i].kind != DIFF_REMOVED) complete(object, user, i);
+            put_json(w, NULL, object);
+        }
+    end_json(w, ']');
 }
 
 json_t *make_json_side(const struct base *b)

@@ -8,7 +8,6 @@
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/damage.h"
-#include "../input/archive.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
@@ -420,62 +419,41 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
     return code;
 }
 
-static void put_safetensors_header(struct json_writer *w, const struct chosen *list, size_t n,
-                                   const struct cat_options *options)
-{
-    uint64_t at = 0;
-    json_t *metadata = (json_t *)check_memory(json_object());
-    set_json(metadata, "format", json_string("pt"));
-    begin_json(w, NULL, '{');
-    put_json(w, "__metadata__", metadata);
-    for (size_t i = 0; i < n; i++) {
-        const lmc_tensor *const t = &list[i].tensor;
-        const unsigned width = widened_width(t, options);
-        json_t *entry = (json_t *)check_memory(json_object());
-        uint64_t offsets[2];
-        offsets[0] = at;
-        at += width ? t->size / width * 4 : t->size;
-        offsets[1] = at;
-        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
-        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
-        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
-        put_json(w, t->name, entry);
-    }
-    end_json(w, '}');
-    (void)finish_json(w);
-}
-
-static int count_bytes(void *user, const void *data, size_t size)
-{
-    (void)data;
-    *(uint64_t *)user += size;
-    return 0;
-}
-
-static int write_to_output(void *user, const void *data, size_t size)
-{
-    return write_output((struct output *)user, data, size);
-}
-
-/* Eight bytes of size, JSON, and spaces to align the data. The JSON is made twice, for its size. */
+/* Eight bytes of size, JSON, and spaces to align the data. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct cat_options *options)
 {
+    char *text = NULL;
+    size_t size;
+    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
+    uint64_t offsets[2] = {0, 0}; /* where a tensor begins and ends */
     struct json_writer w;
-    uint64_t size = 0;
-    unsigned char head[8];
-    init_json_writer(&w, count_bytes, &size, JSON_COMPACT);
-    put_safetensors_header(&w, list, n, options);
-    unsigned padding = (unsigned)(-size & 7);
-    for (unsigned i = 0; i < 8; i++) head[i] = (unsigned char)((size + padding) >> 8 * i & 255);
-    int error = write_output(out, head, sizeof head);
-    init_json_writer(&w, write_to_output, out, JSON_COMPACT);
-    if (!error) put_safetensors_header(&w, list, n, options);
-    if (!error) error = w.error;
-    if (!error) error = write_output(out, "       ", padding);
-    if (error) return fail_output(out, error);
-    progress_add(8 + size + padding);
-    return CODE_OK;
+    json_t *metadata = (json_t *)check_memory(json_object());
+    set_json(metadata, "format", json_string("pt"));
+    init_json_writer(&w, NULL, f, JSON_COMPACT);
+    fprintf(f, "%8s", "");
+    begin_json(&w, NULL, '{');
+    put_json(&w, "__metadata__", metadata);
+    for (size_t i = 0; i < n; i++, offsets[0] = offsets[1]) {
+        const lmc_tensor *const t = &list[i].tensor;
+        const unsigned width = widened_width(t, options);
+        json_t *entry = (json_t *)check_memory(json_object());
+        offsets[1] += width ? t->size / width * 4 : t->size;
+        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
+        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
+        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
+        put_json(&w, t->name, entry);
+    }
+    end_json(&w, '}');
+    (void)finish_json(&w);
+    if (fflush(f) != 0) check_memory(NULL);
+    fprintf(f, "%*s", (int)(-size & 7), "");
+    if (fclose(f) != 0) check_memory(NULL);
+    for (unsigned i = 0; i < 8; i++) text[i] = (char)((uint64_t)(size - 8) >> 8 * i & 255);
+    int code = write_part(out, text, size);
+    progress_add(size);
+    free(text);
+    return code;
 }
 
 static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,

@@ -304,7 +304,7 @@ static void print_diff_numbers(const struct diff_row *row, uint64_t size, int is
 
 static void print_diff(const struct diff *d, int is_narrow)
 {
-    char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
+    char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     uint64_t size;
     struct diff_row sum = sum_rows(d, &size);
     size_t counts[DIFF_KINDS] = {0};
@@ -324,16 +324,9 @@ static void print_diff(const struct diff *d, int is_narrow)
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct diff_row *row = &d->rows[i];
         counts[row->kind]++;
-        *shape = 0;
-        if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
         printf("  %-8s ", diff_names[row->kind]);
-        print_dtype(row->item->tensor ? row->item->dtype : "file");
-        if (!is_narrow) printf("%-18s ", shape);
-        if (row->kind == DIFF_REMOVED && is_narrow) {
-            format_size(shape, sizeof shape, row->item->size);
-            printf("%9s%23s", shape, "");
-        } else if (row->kind == DIFF_REMOVED)
-            printf("%14llu %73s", (unsigned long long)row->item->size, "");
+        print_row_start(row, is_narrow);
+        if (row->kind == DIFF_REMOVED) printf("%*s", is_narrow ? 23 : 74, "");
         else print_diff_numbers(row, row->item->size, is_narrow);
         print_item_name(row->item);
     }
@@ -347,30 +340,21 @@ static void print_diff(const struct diff *d, int is_narrow)
     putchar('\n');
 }
 
-static json_t *make_json_row(const struct diff_row *row)
+static void set_json_numbers(json_t *object, const struct diff_row *row)
 {
-    json_t *object = make_json_item(row->item);
-    set_json(object, "status", json_string(diff_names[row->kind]));
-    if (row->kind != DIFF_REMOVED) {
-        set_json_number(object, "elements", row->n);
-        set_json_number(object, "changed_elements", row->n_changed);
-        set_json_number(object, "delta_size", row->delta);
-        set_json_number(object, "direct_size", row->direct);
-    }
-    return object;
+    set_json_number(object, "elements", row->n);
+    set_json_number(object, "changed_elements", row->n_changed);
+    set_json_number(object, "delta_size", row->delta);
+    set_json_number(object, "direct_size", row->direct);
 }
 
-/* The rows of tensors, or of other files. */
-static void put_json_rows(struct json_writer *w, const char *key, const struct diff *d,
-                          int of_tensors)
+/* user: the diff */
+static void complete_row(json_t *object, void *user, size_t number)
 {
-    begin_json(w, key, '[');
-    for (size_t i = 0; i < d->n_rows; i++)
-        if (!d->rows[i].item->tensor == !of_tensors) put_json(w, NULL, make_json_row(&d->rows[i]));
-    end_json(w, ']');
+    set_json_numbers(object, &((struct diff *)user)->rows[number]);
 }
 
-static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
+static void print_json_diff(struct diff *d, const struct rest_rows *rest)
 {
     json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
@@ -380,13 +364,10 @@ static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
     begin_json(&w, NULL, '{');
     put_json(&w, "from", make_json_side(d->a));
     put_json(&w, "to", make_json_side(d->b));
-    put_json_rows(&w, "tensors", d, 1);
-    put_json_rows(&w, "files", d, 0);
+    put_json_rows(&w, d, 1, 1, complete_row, d);
+    put_json_rows(&w, d, 0, 1, complete_row, d);
     set_json_number(object, "size", size);
-    set_json_number(object, "elements", sum.n);
-    set_json_number(object, "changed_elements", sum.n_changed);
-    set_json_number(object, "delta_size", sum.delta);
-    set_json_number(object, "direct_size", sum.direct);
+    set_json_numbers(object, &sum);
     put_json_members(&w, object);
     put_json_rest(&w, "outside_tensors", rest, 0, rest->n_files);
     put_json_rest(&w, "links", rest, rest->n_files, rest->n);

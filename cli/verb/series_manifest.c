@@ -162,18 +162,10 @@ static int compare_snapshot_names(const void *a, const void *b)
     return strcmp((*(struct snapshot *const *)a)->name, (*(struct snapshot *const *)b)->name);
 }
 
-/* Those without a number last. */
-static int compare_numbers(const void *a, const void *b)
-{
-    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
-    if (x->has_number != y->has_number) return x->has_number ? -1 : 1;
-    return x->number != y->number ? x->number < y->number ? -1 : 1 : compare_places(x, y);
-}
-
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_snapshot_names, compare_numbers};
+        compare_contents, compare_chains, compare_snapshot_names};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
@@ -200,22 +192,22 @@ struct snapshot *find_latest(const struct series *s, enum snapshot_state state)
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found)
 {
-    struct snapshot **list = sort_series(s, BY_NUMBER), *passed = NULL;
+    struct snapshot *passed = NULL;
     uint64_t wanted;
-    size_t i = s->n;
+    const int is_number = parse_count(&wanted, text, 0);
     *found = find_name(s, text);
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = strcmp(text, "latest") == 0 ? find_latest(s, state) : NULL;
-    if (parse_count(&wanted, text, 0))
-        FIND_FIRST(i, s->n, list[i]->has_number && list[i]->number < wanted);
-    for (; i < s->n && list[i]->has_number && list[i]->number == wanted; i++) {
-        if (list[i]->state == STATE_FORGOTTEN) passed = list[i];
-        if (list[i]->state != state) continue;
+    for (size_t i = 0; i < s->n && is_number; i++) {
+        struct snapshot *const e = &s->list[i];
+        if (!e->has_number || e->number != wanted) continue;
+        if (e->state == STATE_FORGOTTEN) passed = e;
+        if (e->state != state) continue;
         if (*found)
             return fail(CODE_ERROR, s->directory,
                         "has several snapshots with that number, %.250s and %.250s; give the name",
-                        (*found)->name, list[i]->name);
-        *found = list[i];
+                        (*found)->name, e->name);
+        *found = e;
     }
     if (!*found && passed && state == STATE_KEPT)
         return fail(CODE_ERROR, s->directory,

@@ -66,7 +66,6 @@ enum series_order {
     BY_FINGERPRINT, /* of one content, the shortest chain first */
     BY_DEPTH,       /* the longest chains first */
     BY_NAME,
-    BY_NUMBER, /* those without one last */
     SERIES_ORDERS
 };
 

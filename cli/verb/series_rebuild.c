@@ -12,14 +12,13 @@ static int take_in_file(struct series *s, const char *file_name)
 {
     char *name = copy_string(file_name, strlen(file_name) - strlen(SUFFIX));
     const char *fault = find_fault_of_name(name);
-    struct snapshot *e;
     struct stat st;
     int code = CODE_OK;
     if (fault) {
         code = fail(CODE_ERROR, s->directory, "holds '%.300s', whose name %s; rename it", file_name,
                     fault);
     } else {
-        e = add_entry_to_series(s, name, NULL);
+        struct snapshot *e = add_entry_to_series(s, name, NULL);
         if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
         else code = read_fingerprint(e->path, e->fingerprint, &e->size, &s->o->common);
