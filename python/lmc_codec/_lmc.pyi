@@ -8,14 +8,17 @@ from typing_extensions import Buffer
 _Shape = tuple[int, ...]
 #: name, dtype, shape, offset, size, quantizer, the file, offset and part of a moment's twin
 _Tensor = tuple[str, str, _Shape, int, int, Quantizer | None, tuple[int, int, int] | None]
-#: name, dtype, shape, offset, size, fingerprint, generation, measure and error of its loss
-_TensorRow = tuple[str, str, _Shape, int, int, bytes, int, str, float]
-#: name, dtype, shape, offset, size, strides, bytes from the first to the last element, flags, whether others have the name
-_ViewRow = tuple[str, str, _Shape, int, int, _Shape | None, int, int, bool]
+#: generation, measure and error
+_Loss = tuple[int, str, float]
+#: name, dtype, shape, offset, size, fingerprint, loss
+_TensorRow = tuple[str, str, _Shape, int, int, bytes, _Loss | None]
+#: the same; strides, bytes from the first to the last element, flags, whether others have the name
+_ViewRow = tuple[str, str, _Shape, int, int, bytes, _Loss | None, _Shape | None, int, int, bool]
 #: path, kind, size, mode, seconds and nanoseconds of its time, CRC-32C, fingerprint, tensors
 _FileRow = tuple[str, int, int, int | None, tuple[int, int] | None, int, bytes, tuple[_TensorRow, ...]]
 
 def set_make_error(callable: Callable[[int, str, str, object, object], BaseException], /) -> None: ...
+def status_name(status: int, /) -> str: ...
 def dtypes() -> dict[str, tuple[int, int]]: ...
 def versions() -> tuple[str, str, str]: ...
 def parse_header(data: Buffer, /) -> tuple[bytes, int, int]: ...

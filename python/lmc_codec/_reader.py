@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 
 from . import _arrays, _lmc
-from ._base import AUTO, find_files, name_other, take_base
+from ._arguments import count_threads
+from ._base import AUTO, Base, find_files, name_other, take_base
 from ._errors import (
     AmbiguousError,
     ArgumentError,
@@ -20,8 +21,7 @@ from ._errors import (
     WrongBaseError,
 )
 from ._lmc import printable
-from ._sources import open_source
-from ._threads import count_threads
+from ._sources import Source, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -62,19 +62,19 @@ class TensorInfo:
         "name", "dtype", "shape", "offset", "size", "fingerprint", "loss", "file", "file_number", "strides", "span", "flags"
     )  # fmt: skip
 
-    def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
+    def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
         self.name: str = row[0]
         self.dtype: str = row[1]
         self.shape: tuple[int, ...] = row[2]
         self.offset: int = row[3]
         self.size: int = row[4]
         self.fingerprint: bytes = row[5]
-        self.loss = Loss(row[6], row[7], row[8]) if row[6] else None
-        self.file = file
-        self.file_number = file_number
-        self.strides: tuple[int, ...] | None = None
-        self.span = self.size
-        self.flags = 0  # PyTorch has conjugated or negated it: its bytes are not its elements
+        self.loss = Loss(*row[6]) if row[6] else None
+        self.file, self.file_number = file, file_number
+        self.strides: tuple[int, ...] | None
+        self.span: int
+        self.flags: int  # PyTorch has conjugated or negated it: its bytes are not its elements
+        self.strides, self.span, self.flags = row[7:10] or (None, self.size, 0)
 
     def __repr__(self) -> str:
         return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
@@ -101,9 +101,15 @@ class FileInfo:
 
 
 class Reader:
-    """An LMC file that is open for reading. `lmc_codec.open` makes one.
+    """An LMC file that is open for reading; `lmc_codec.open` is this class. Any thread may use it; one at a time reads.
 
-    Any thread may use it; one at a time reads, with as many threads as `threads` says.
+    source: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek. base: what a delta was made
+    against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not read. A base that is a delta
+    itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it is found beside the file, by
+    its fingerprint, and so are the bases that it needs itself. threads: None is as many as there are, at most 8.
+    framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB), max_total_size: limits for
+    files of strangers. storage_options: for fsspec; for http: headers by name, or "headers", and "timeout" (30): seconds
+    without a byte.
     """
 
     def __init__(
@@ -119,50 +125,38 @@ class Reader:
     ):
         n_threads = count_threads(threads)
         limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
+        is_auto = isinstance(base, str) and base == AUTO
         self._how = (
             _lasting(source),
-            base if isinstance(base, str) and base == AUTO else _lasting(base),
+            base if is_auto else _lasting(base),
             {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
-        self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
-        if isinstance(base, str) and base == AUTO:
+        if is_auto:
             from ._chain import find_base
 
             base = find_base(source, threads, storage_options, limits)
         self._has_base = base is not None
         self._is_read_whole = False
-        base_object, bases, _ = take_base(base, threads)
+        base = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
             #: Writers must not replace them.
-            self._chain_files = find_files(self._source.owned, bases)
+            self._chain_files = find_files(self._source.owned, frozenset() if base is None else base._chain_files)
             self._object = _lmc.Reader(
-                self._source.argument,
-                self._source.size,
-                base_object,
-                n_threads,
-                self._source.name,
-                max_index_size,
-                max_total_size,
+                self._source.argument, self._source.size, None if base is None else base._object, n_threads, self._source.name,
+                max_index_size, max_total_size
             )
         except BaseException as error:
             try:
-                if isinstance(error, WrongBaseError):
-                    plain = _open_plain(self._source, max_index_size)
-                    if plain is not None:
-                        raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
-                if isinstance(error, (NotLMCError, TruncatedError)):
-                    other = name_other(self._source)
-                    if other is not None:
-                        raise other from None
-                if isinstance(error, LimitError):
-                    raise _name_limit(error, self._source, max_index_size, max_total_size) from None
+                better = _explain(error, self._source, base, max_index_size, max_total_size)
             finally:
                 self._source.give_up()
+            if better is not None:
+                raise better from None
             raise
         info = self._object.info()
         #: 16 bytes that stand for all names and contents.
@@ -198,11 +192,12 @@ class Reader:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
                 views = dict(self._views_of(file.number))
+                # in .distcp files what is a view has another name in the order of memory
+                spans = {(v.offset, v.span) for v in views.values() if v and v.strides} if file.path.endswith(".distcp") else ()
                 for x in file.tensors:
-                    if x.name in self._replaced.get(file.number, ()) and x.name not in views:
-                        continue
-                    found = views.pop(x.name, x)  # a view that takes its name is in its place
-                    table[x.name] = None if x.name in table else found  # None: several have it
+                    if x.name in views or (x.offset, x.size) not in spans:
+                        found = views.pop(x.name, x)  # a view that takes its name is in its place
+                        table[x.name] = None if x.name in table else found  # None: several have it
             own = set(table)
             for number in self._find_views():  # what is listed goes before what only a pickle says
                 for name, view in self._views_of(number).items():
@@ -230,23 +225,8 @@ class Reader:
             rows = self._object.views(number)
         except (UnsupportedError, BaseError) as error:
             return error
-        if not rows:
-            return {}
-        from bisect import bisect_right
-
-        file = FileInfo(self._object.file(number), number)
-        result: dict[str, TensorInfo | None] = {}
-        starts = [t.offset for t in file.tensors]
-        for row in sorted(rows, key=lambda row: row[3]):
-            x = TensorInfo((*row[:5], b"", 0, "", 0.0), file.path, number)
-            x.strides, x.span, x.flags = row[5:8]
-            whole = file.tensors[at] if (at := bisect_right(starts, x.offset) - 1) >= 0 else None
-            x.loss = whole.loss if whole and x.offset < whole.offset + max(whole.size, 1) else None
-            result[x.name] = None if row[8] else x
-        if file.path.endswith(".distcp"):
-            spans = {(x.offset, x.span) for x in result.values() if x is not None and x.strides is not None}
-            self._replaced[number] = {t.name for t in file.tensors if (t.offset, t.size) in spans and t.name not in result}
-        return result
+        path = self._object.file_path(number)
+        return {row[0]: None if row[10] else TensorInfo(row, path, number) for row in sorted(rows, key=lambda row: row[3])}
 
     def _check_known(self, x: TensorInfo) -> None:
         """Refuses what would be other data than PyTorch's."""
@@ -390,8 +370,8 @@ class Reader:
             if x.size > max(x.span << 10, 1 << 20):
                 raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
             return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
-        flat = TensorInfo((x.name, x.dtype, (x.span * 8 // _arrays.BITS[x.dtype],), x.offset, x.span, b"", 0, "", 0.0), x.file, x.file_number)
-        flat.flags = x.flags
+        shape = (x.span * 8 // _arrays.BITS[x.dtype],)
+        flat = TensorInfo((x.name, x.dtype, shape, x.offset, x.span, b"", None, None, x.span, x.flags), x.file, x.file_number)
         elements = self._make(flat, flat.shape, framework, device, lambda buffer: self._read_into(flat, buffer))
         return _arrays.repeat(elements, x.shape, x.strides)
 
@@ -483,25 +463,26 @@ class Reader:
         return printable(f"<lmc_codec.Reader {self.name or ''} {self.fingerprint.hex()[:16]}>")
 
 
-def _name_of(base: Any) -> str | None:
-    if isinstance(base, (str, os.PathLike)):
-        return os.fsdecode(base)
-    return base.name if isinstance(base, Reader) else getattr(base, "_name", None)
+def _explain(error: BaseException, source: Source, base: Reader | Base | None, max_index_size: int, max_total_size: int) -> LMCError | None:
+    """What says more than the library does about a file that was not opened."""
+    if isinstance(error, WrongBaseError) and base is not None:
+        plain = _open_plain(source, max_index_size)
+        if plain is None:
+            return None
+        is_file = isinstance(base, Reader)
+        what = (base.name if isinstance(base, Reader) else base._name) or "the base given"
+        return WrongBaseError(
+            f"{error} (the delta is of {plain.info()[2][:8].hex()}..., and {what} is {base.fingerprint[:8].hex()}..."
+            f"{'; `lmc -l` shows fingerprints' if is_file else ''})"
+        )
+    if isinstance(error, (NotLMCError, TruncatedError)):
+        return name_other(source)
+    if isinstance(error, LimitError):
+        return _name_limit(error, source, max_index_size, max_total_size)
+    return None
 
 
-def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str | None = None) -> WrongBaseError:
-    """The error, with both fingerprints, as far as people compare them. base: an object of _lmc. wanted: what a delta says."""
-    wanted = wanted or b""
-    is_file = isinstance(base, _lmc.Reader)
-    got = base.info()[1] if is_file else base.fingerprint
-    what = name or "the base given"
-    return WrongBaseError(
-        f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
-        f"{'; `lmc -l` shows fingerprints' if is_file else ''})"
-    )
-
-
-def _open_plain(source: Any, max_index_size: int) -> Any:
+def _open_plain(source: Source, max_index_size: int) -> _lmc.Reader | None:
     """Without base and limits, to tell what is wrong. None if that cannot be told."""
     argument = os.dup(source.argument) if isinstance(source.argument, int) else source.argument
     try:
@@ -517,7 +498,7 @@ def _open_plain(source: Any, max_index_size: int) -> Any:
 _CHEAP_INDEX = 1 << 22  # bytes; read in a few milliseconds
 
 
-def _name_limit(error: LimitError, source: Any, max_index_size: int, max_total_size: int) -> LimitError:
+def _name_limit(error: LimitError, source: Source, max_index_size: int, max_total_size: int) -> LimitError:
     """The error, with the limits, and how much it would have taken if that is cheap to know: who sets limits does not want
     to pay for what they refuse."""
     limit = f"max_index_size is {max_index_size or 1 << 30}"
@@ -666,34 +647,7 @@ def _reopen(source: Any, base: Any, options: dict[str, Any], fingerprint: bytes)
     return reader
 
 
-def open(
-    source: Any,
-    *,
-    base: Any = None,
-    threads: int | None = None,
-    framework: Framework | None = None,
-    max_index_size: int = 0,
-    max_total_size: int = 0,
-    storage_options: dict[str, Any] | None = None,
-) -> Reader:
-    """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
-
-    base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
-    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it
-    is found beside the file, by its fingerprint, and so are the bases that it needs itself. threads: None is as many as
-    there are, at most 8. framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB),
-    max_total_size: limits for files of strangers. storage_options: for fsspec; for http: headers by name, or "headers",
-    and "timeout" (30): seconds without a byte.
-    """
-    return Reader(
-        source,
-        base=base,
-        threads=threads,
-        framework=framework,
-        max_index_size=max_index_size,
-        max_total_size=max_total_size,
-        storage_options=storage_options,
-    )
+open = Reader
 
 
 class Verified:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 
-from . import _arrays
-from ._base import first_bytes, is_safetensors, parse_safetensors
+from . import _arrays, _lmc
+from ._arguments import check_name, check_progress
+from ._base import map_file
 from ._errors import (
     AmbiguousError,
     CorruptError,
@@ -13,14 +14,10 @@ from ._errors import (
     LMCError,
     NotFoundError,
     NotLMCError,
-    ReadError,
-    TruncatedError,
     UnsupportedError,
 )
 from ._lmc import printable
-from ._names import check_name
 from ._reader import Reader, Slice
-from ._threads import check_progress
 from ._writer import Writer, check_metadata, count_own_frames
 
 TYPE_CHECKING = False
@@ -137,51 +134,38 @@ def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", *
         pass  # safetensors may know it
     try:
         return Reader(source, framework=name, **options)
-    except (NotLMCError, TruncatedError):
-        found = source if is_safetensors(source) else _fetch_safetensors(source, options.get("storage_options"))
-        if found is None:
+    except NotLMCError as error:
+        if not error.is_safetensors:
             raise
-    return _Safetensors(found, framework, device, backend)
-
-
-def _import(module: str, source: Any) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError:
-        name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "this"
-        raise ImportError(f"{printable(name)} is a safetensors file: pip install safetensors, which reads it") from None
+    return _Safetensors(source, framework, device, backend, options.get("storage_options"))
 
 
 class _Safetensors:
-    """A safetensors file, with the methods of Reader that are used here. safetensors reads it and checks its header.
-    What it lacks is added: files and buffers in place of a path, and for numpy the dtypes of ml_dtypes."""
+    """A safetensors file, with the methods of Reader that are used here. Of a path safetensors gives the tensors. What it
+    lacks is read here: files, buffers and URLs, and for numpy the dtypes of ml_dtypes."""
 
-    def __init__(self, source: Any, framework: str, device: Any, backend: str):
-        package = _import("safetensors", source)
-        self._is_numpy = framework in ("np", "numpy")
+    def __init__(self, source: Any, framework: str, device: Any, backend: str, storage_options: dict[str, Any] | None):
         self._file: Any = None
-        self._loaded: dict[str, Any] = {}
-        if isinstance(source, (str, os.PathLike)):
-            self._path = source
-            options = {} if backend == "mmap" else {"backend": backend}
-            self._file = package.safe_open(source, framework, "cpu" if device is None else device, **options)
-            if self._is_numpy:
-                size = int.from_bytes(first_bytes(source, 8), "little")
-                start = memoryview(first_bytes(source, 8 + size))
-                self._header, self._data_at = parse_safetensors(start, os.fsdecode(source))
-            return
-        data = _read_all(source)
-        if self._is_numpy:
-            self._loaded = {name: _array(x["dtype"], x["shape"], x["data"]) for name, x in package.deserialize(data)}
-        elif framework in ("pt", "torch", "pytorch"):
-            self._loaded = _import("safetensors.torch", source).load(data)
-            if device not in (None, "cpu"):
-                self._loaded = {name: t.to(_device(device)) for name, t in self._loaded.items()}
+        self._framework = _FRAMEWORKS.get(framework, "")
+        self._device = device if self._framework == "torch" and device not in (None, "cpu") else None
+        if isinstance(source, os.PathLike) or (isinstance(source, str) and "://" not in source):
+            try:
+                from safetensors import safe_open as open_theirs
+            except ImportError:
+                name = printable(os.fsdecode(source))
+                raise ImportError(f"{name} is a safetensors file: pip install safetensors, which reads it") from None
+            options: Any = {} if backend == "mmap" else {"backend": backend}
+            self._file = open_theirs(source, framework, "cpu" if device is None else device, **options)
+            with open(source, "rb") as file:
+                self._data = map_file(file)
+        elif self._framework:
+            self._data = memoryview(_read_all(source, storage_options))
         else:
             raise LMCError(f"framework {framework} is invalid")
-        self._header = parse_safetensors(memoryview(data), "this")[0]
+        rows, why = _lmc.find_tensors(self._data, len(self._data), "")
+        if why is not None and self._file is None:
+            raise CorruptError(f"this is damaged, or no safetensors file: {why}")
+        self._rows = {row[0]: row for row in rows}
 
     def __enter__(self) -> _Safetensors:
         return self
@@ -192,47 +176,40 @@ class _Safetensors:
     def close(self) -> None:
         if self._file is not None:
             self._file.__exit__(None, None, None)
-        self._loaded = {}
+        self._data = memoryview(b"")
 
     def keys(self) -> list[str]:
         """In the order in which they are stored."""
-        if self._file is not None:
-            return list(self._file.offset_keys())
-        return sorted(self._loaded, key=lambda name: self._header[name]["data_offsets"])
+        return list(self._rows if self._file is None else self._file.offset_keys())
+
+    def _header_size(self) -> int:
+        return 8 + int.from_bytes(self._data[:8], "little")
 
     def count_bytes(self) -> int:
         """Of all tensors, between which nothing lies."""
-        if self._file is None:
-            return sum(x.nbytes for x in self._loaded.values())
-        return os.path.getsize(self._path) - 8 - int.from_bytes(first_bytes(self._path, 8), "little")
+        return len(self._data) - self._header_size()
 
     def metadata(self) -> dict[str, str] | None:
-        found: dict[str, str] | None = (
-            self._header.get("__metadata__") if self._file is None else self._file.metadata()
-        )
-        return found
+        return _metadata_of(self._data[8 : self._header_size()])
 
-    def _is_ours(self, name: str) -> bool:
-        """Whether safetensors cannot give this tensor of its file: of a dtype that numpy has from ml_dtypes."""
-        return self._is_numpy and name in self._header and self._header[name]["dtype"].startswith(_ML_DTYPES)
+    def _is_theirs(self, name: str) -> bool:
+        """Whether safetensors gives it; numpy has some dtypes only from ml_dtypes."""
+        is_ours = self._framework == "numpy" and name in self._rows and self._rows[name][1].startswith(_ML_DTYPES)
+        return self._file is not None and not is_ours
 
     def get(self, name: str, **unused: Any) -> Any:
-        if self._file is None:
-            if name not in self._loaded:
-                raise NotFoundError(f"no tensor {name!r}")
-            return self._loaded[name]
-        if not self._is_ours(name):
+        if self._is_theirs(name):
             return self._file.get_tensor(name)
-        x = self._header[name]
-        first, last = x["data_offsets"]
-        with open(self._path, "rb") as file:
-            file.seek(self._data_at + first)
-            return _array(x["dtype"], x["shape"], file.read(last - first))
+        if name not in self._rows:
+            raise NotFoundError(f"no tensor {name!r}")
+        _, dtype, shape, at, size = self._rows[name]
+        array, buffer = _arrays.make(self._framework, dtype, shape)
+        if size:
+            memoryview(buffer)[:] = self._data[at : at + size]
+        return array if self._device is None else array.to(_device(self._device))
 
     def get_slice(self, name: str, **unused: Any) -> Any:
-        if self._file is not None and not self._is_ours(name):
-            return self._file.get_slice(name)
-        return _LoadedSlice(self.get(name), self._header[name]["dtype"])
+        return self._file.get_slice(name) if self._is_theirs(name) else _LoadedSlice(self.get(name), self._rows[name][1])
 
 
 class _LoadedSlice:
@@ -257,46 +234,48 @@ class _LoadedSlice:
         return self._tensor[index]
 
 
+_FRAMEWORKS = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch", "pytorch": "torch"}
 _ML_DTYPES = ("BF16", "F8", "F6", "F4")  # the beginnings of the dtypes that numpy has not of itself
 
 
-def _array(dtype: str, shape: list[int], data: Any) -> Any:
-    array, buffer = _arrays.make("numpy", dtype, tuple(shape))
-    if len(data) != buffer.size:
-        raise ReadError(f"{buffer.size} bytes of a tensor were asked for, and {len(data)} came")
-    buffer[:] = memoryview(data)
-    return array
+def _read_all(source: Any, storage_options: dict[str, Any] | None) -> Any:
+    if isinstance(source, str):
+        from ._sources import open_source
 
-
-def _read_all(source: Any) -> bytes:
-    if not (hasattr(source, "read") and hasattr(source, "seek")):
-        return bytes(_arrays.describe(source).buffer)
+        far = open_source(source, storage_options)
+        try:
+            far.expect(0, far.size)
+            return far.argument(0, far.size)
+        finally:
+            far.close()
+    if not hasattr(source, "read"):
+        return _arrays.describe(source).buffer
     at = source.tell()
     source.seek(0)
-    data: bytes = source.read()
+    data = source.read()
     source.seek(at)
     return data
 
 
-def read_metadata(reader: Reader) -> dict[str, str] | None:
-    """__metadata__ of its safetensors files."""
+def _metadata_of(header: Any) -> dict[str, str] | None:
+    """__metadata__ of the JSON that a safetensors file begins with; None: it has none, or is no such JSON."""
     import json
 
+    try:
+        found = json.loads(bytes(header))["__metadata__"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_metadata(reader: Reader) -> dict[str, str] | None:
+    """__metadata__ of its safetensors files."""
     found: dict[str, str] | None = None
     for file in reader.files:
-        if not file.path.endswith(".safetensors") and not (file.path == "" and file.tensors):
-            continue
-        if file.size < 8:
-            continue
-        size = int.from_bytes(reader.read(file.path, 0, 8), "little")
-        if size > file.size - 8:
-            continue
-        try:
-            header = json.loads(bytes(reader.read(file.path, 8, size)))
-        except ValueError:
-            continue
-        if isinstance(header, dict) and isinstance(header.get("__metadata__"), dict):
-            found = {**(found or {}), **header["__metadata__"]}
+        if file.size >= 8 and (file.path.endswith(".safetensors") or (file.path == "" and file.tensors)):
+            size = int.from_bytes(reader.read(file.path, 0, 8), "little")
+            here = _metadata_of(reader.read(file.path, 8, size)) if size <= file.size - 8 else None
+            found = found if here is None else {**(found or {}), **here}
     return found
 
 
@@ -455,19 +434,3 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
 
         reader._check_known(x)
         yield reader._make(x, x.shape, None, device, fill)
-
-
-def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:
-    """All of the safetensors file at a URL; None if it is none."""
-    from ._sources import open_source
-
-    if not isinstance(url, str) or "://" not in url:
-        return None
-    source = open_source(url, storage_options)
-    try:
-        if not is_safetensors(bytes(source.argument(0, min(10, source.size)))):
-            return None
-        source.expect(0, source.size)
-        return bytes(source.argument(0, source.size))
-    finally:
-        source.close()

@@ -11,15 +11,13 @@ from _thread import RLock
 from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._base import BASE_KEY, name_base, safetensors_rows, take_base
-from ._codec import level_number
+from ._arguments import check_key, check_name, check_names, check_path, check_progress, count_threads, level_number
+from ._base import BASE_KEY, Base, map_file, name_base, take_base
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._lmc import printable
-from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
 from ._reader import Reader
 from ._sources import refuse_url
-from ._threads import check_progress, count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -125,7 +123,7 @@ class Writer:
         #: Bytes of the LMC file, once it is finished.
         self.size: int | None = None
         self.data: Any = None  # of a file in memory
-        base_object, self._base_files, self._base_arrays = take_base(base, threads)
+        self._base = take_base(base, threads)
         refuse_url(target)
         self._check_target(target)
         sink = self._open(target, _capacity > 0)
@@ -134,7 +132,7 @@ class Writer:
             self._object = _lmc.Writer(
                 sink,
                 _capacity,
-                base_object,
+                None if self._base is None else self._base._object,
                 level_number(level),
                 count_threads(threads),
                 0,
@@ -159,7 +157,7 @@ class Writer:
         except (OSError, AttributeError, ValueError, TypeError):
             return  # it is not there yet, or not of the disk
         path = os.fsdecode(target) if is_path else "the target"
-        if (found.st_dev, found.st_ino) in self._base_files:
+        if self._base is not None and (found.st_dev, found.st_ino) in self._base._chain_files:
             raise ValueError(f"{printable(path)} is the base, or what the base needs: both would be lost; write to another path")
         if is_path and stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(f"{printable(path)} is a directory: say what the file in it is called")
@@ -309,19 +307,14 @@ class Writer:
             self._add_stream(source, path, -1, [], dtype)
 
     def _add_open_file(self, file: Any, path: str, dtype: Any) -> None:
-        import mmap
-
         found = os.fstat(file.fileno())
         tensors: list[Any] = []
         if found.st_size > 16 and dtype is None:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                if bytes(view[8:9]) == b"{":
-                    try:
-                        tensors = [(*row, None, None) for row in safetensors_rows(view, path)]
-                    except ValueError:
-                        pass  # no safetensors file after all: plain bytes
-                elif bytes(view[:4]) == b"PK\3\4":  # of torch.save(), perhaps
-                    tensors = [(*row, None, None) for row in _lmc.find_tensors(view, len(view), os.path.basename(path))[0]]
+            with map_file(file) as view:
+                start = bytes(view[:9])
+                if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps; else plain bytes
+                    rows, why = _lmc.find_tensors(view, len(view), os.path.basename(path))
+                    tensors = [(*row, None, None) for row in rows] if why is None else []
         self._add_stream(file, path, found.st_size, tensors, dtype, found)
 
     def _add_stream(
@@ -412,7 +405,11 @@ class Writer:
             try:
                 if self._n_files == 0:
                     raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
-                self._check_base()
+                if isinstance(self._base, Base) and not self._base._is_unchanged():
+                    raise WrongBaseError(
+                        f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing"
+                        " would restore this: give copies of them"
+                    )
                 fingerprint: bytes
                 result, fingerprint = self._object.finish()
                 if isinstance(result, bytearray):
@@ -438,14 +435,6 @@ class Writer:
                 text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
             return fingerprint
-
-    def _check_base(self) -> None:
-        """Arrays that have changed since would make a delta that nothing restores."""
-        if self._base_arrays is not None and self.fingerprint is None and not self._base_arrays.is_unchanged():
-            raise WrongBaseError(
-                f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing would"
-                " restore this: give copies of them"
-            )
 
     def abort(self) -> None:
         """Gives up: nothing appears at the path. From any thread, and from a callback: a call in progress then ends with

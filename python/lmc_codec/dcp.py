@@ -41,12 +41,11 @@ except ImportError as error:
     raise ImportError(f"lmc_codec.dcp ran with PyTorch {ran}, and {torch.__version__} differs: {error}") from error
 
 from . import _arrays, _lmc
+from ._arguments import count_threads, level_number
 from ._base import Base
-from ._codec import level_number
 from ._errors import MissingBaseError, TruncatedError
 from ._lmc import printable
 from ._reader import Reader as _FileReader
-from ._threads import count_threads
 from ._writer import write_all
 
 if TYPE_CHECKING:

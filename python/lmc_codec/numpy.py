@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
+from ._arguments import check_bytes
 from ._safetensors import read_file, safe_open, write_bytes, write_file
-from ._sources import check_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this

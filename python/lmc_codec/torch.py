@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._arguments import check_bytes
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._lmc import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
-from ._sources import check_bytes
 
 if TYPE_CHECKING:
     from ._types import Backend, Level, OnError, Progress
