@@ -36,7 +36,7 @@ __all__ = [
     "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
     "OutputTooSmallError", "ReadError", "Reader", "Slice", "TensorInfo", "TruncatedError", "UnsupportedError", "Verified",
     "WriteError", "Writer", "WrongBaseError", "bound", "compress", "decompress", "open", "safe_open", "tensor_decode",
-    "tensor_encode", "tier", "verify",
+    "tensor_encode", "tier", "verify"
 ]  # fmt: skip
 #: Each imports those before it.
 _MODULES = ("_errors", "_codec", "_base", "_reader", "_writer", "_safetensors")

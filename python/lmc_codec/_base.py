@@ -103,9 +103,8 @@ def safetensors_rows(view: memoryview, name: str) -> list[tuple[str, str, tuple[
 _OTHERS = (
     (b"PK\3\4", "a zip archive, as torch.save() writes it", "torch.load()"),
     (b"\x80", "a pickle, as torch.save() of before 1.6 writes it", "torch.load()"),
-    (b"GGUF", "a GGUF file", "llama.cpp"),
-    (b"\x93NUMPY", "a NumPy array", "numpy.load()"),
-    (b"\x89HDF", "an HDF5 file", "h5py"),
+    (b"GGUF", "a GGUF file", "llama.cpp"), (b"\x93NUMPY", "a NumPy array", "numpy.load()"),
+    (b"\x89HDF", "an HDF5 file", "h5py")
 )
 
 

@@ -28,37 +28,19 @@ if TYPE_CHECKING:
 
     @overload
     def compress(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        out: None = None,
-        progress: Progress | None = None,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: None = None,
+        progress: Progress | None = None
     ) -> bytearray: ...
     @overload
     def compress(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        out: object,
-        progress: Progress | None = None,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: object,
+        progress: Progress | None = None
     ) -> int: ...
 
 
 def compress(
-    array: Any,
-    base: Any = None,
-    *,
-    dtype: Any = None,
-    level: Level = 0,
-    threads: int | None = 1,
-    out: Any = None,
-    progress: Progress | None = None,
+    array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: Any = None,
+    progress: Progress | None = None
 ) -> Any:
     """Compresses an array to an LMC file in memory: a bytearray; or, with `out`, the number of bytes written there.
 
@@ -132,14 +114,8 @@ if TYPE_CHECKING:
 
 
 def decompress(
-    data: Any,
-    base: Any = None,
-    *,
-    out: Any = None,
-    framework: Framework | None = None,
-    device: Any = None,
-    threads: int | None = 1,
-    max_size: int = 0,
+    data: Any, base: Any = None, *, out: Any = None, framework: Framework | None = None, device: Any = None,
+    threads: int | None = 1, max_size: int = 0
 ) -> Any:
     """The array that compress() was given, of `framework` ("numpy", "torch", "bytes"); or `out`, filled.
 
@@ -177,37 +153,19 @@ if TYPE_CHECKING:
 
     @overload
     def tensor_encode(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        log2_block: int = 0,
-        out: None = None,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1,
+        log2_block: int = 0, out: None = None
     ) -> bytearray: ...
     @overload
     def tensor_encode(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        log2_block: int = 0,
-        out: object,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1,
+        log2_block: int = 0, out: object
     ) -> int: ...
 
 
 def tensor_encode(
-    array: Any,
-    base: Any = None,
-    *,
-    dtype: Any = None,
-    level: Level = 0,
-    threads: int | None = 1,
-    log2_block: int = 0,
-    out: Any = None,
+    array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, log2_block: int = 0,
+    out: Any = None
 ) -> Any:
     """Codes an array without any header, for containers that know dtype and size themselves (layer 2 of lmc.h).
 
@@ -216,13 +174,9 @@ def tensor_encode(
     x = _arrays.describe(array, dtype)
     try:
         return _lmc.tensor_encode(
-            x.buffer,
-            x.dtype or "AUTO",
-            None if base is None else _arrays.describe(base).buffer,
-            None if out is None else _arrays.describe(out).buffer,
-            level_number(level),
-            count_threads(threads),
-            log2_block,
+            x.buffer, x.dtype or "AUTO", None if base is None else _arrays.describe(base).buffer,
+            None if out is None else _arrays.describe(out).buffer, level_number(level), count_threads(threads),
+            log2_block
         )
     except OutputTooSmallError:
         if log2_block:  # smaller blocks may take more
@@ -231,13 +185,7 @@ def tensor_encode(
 
 
 def tensor_decode(
-    data: Any,
-    out: _Out,
-    base: Any = None,
-    *,
-    offset: int = 0,
-    total_size: int | None = None,
-    threads: int | None = 1,
+    data: Any, out: _Out, base: Any = None, *, offset: int = 0, total_size: int | None = None, threads: int | None = 1
 ) -> _Out:
     """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
 
@@ -246,11 +194,7 @@ def tensor_decode(
     """
     x = _arrays.describe(out)
     _lmc.tensor_decode(
-        data,
-        _arrays.describe_out(out, "", x.nbytes),
-        None if base is None else _arrays.describe(base).buffer,
-        offset,
-        -1 if total_size is None else total_size,
-        count_threads(threads),
+        data, _arrays.describe_out(out, "", x.nbytes), None if base is None else _arrays.describe(base).buffer, offset,
+        -1 if total_size is None else total_size, count_threads(threads)
     )
     return out

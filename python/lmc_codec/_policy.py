@@ -75,12 +75,8 @@ class Policy:
         if not has_second:
             second = None
         quantizer = _lmc.Quantizer(
-            buffer,
-            dtype,
-            *options,
-            0.0,
-            None if second is None else second.buffer,
-            None if second is None else second.quantizer,
+            buffer, dtype, *options, 0.0, None if second is None else second.buffer,
+            None if second is None else second.quantizer
         )
         if quantizer.info()[0]:
             self._reasons["would not become smaller"] = name

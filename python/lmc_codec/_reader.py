@@ -113,23 +113,15 @@ class Reader:
     """
 
     def __init__(
-        self,
-        source: Any,
-        *,
-        base: Any = None,
-        threads: int | None = None,
-        framework: Framework | None = None,
-        max_index_size: int = 0,
-        max_total_size: int = 0,
-        storage_options: dict[str, Any] | None = None,
+        self, source: Any, *, base: Any = None, threads: int | None = None, framework: Framework | None = None,
+        max_index_size: int = 0, max_total_size: int = 0, storage_options: dict[str, Any] | None = None
     ):
         n_threads = count_threads(threads)
         limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
         is_auto = isinstance(base, str) and base == AUTO
         self._how = (
-            _lasting(source),
-            base if is_auto else _lasting(base),
-            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
+            _lasting(source), base if is_auto else _lasting(base),
+            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits}
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
@@ -344,13 +336,8 @@ class Reader:
         ) -> _Out: ...
 
     def get(
-        self,
-        name: str,
-        *,
-        file: str | None = None,
-        out: Any = None,
-        framework: Framework | None = None,
-        device: Any = None,
+        self, name: str, *, file: str | None = None, out: Any = None, framework: Framework | None = None,
+        device: Any = None
     ) -> Any:
         """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned. Without one it
         is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
@@ -667,13 +654,8 @@ class Verified:
 
 
 def verify(
-    source: Any,
-    *,
-    base: Any = None,
-    threads: int | None = None,
-    max_index_size: int = 0,
-    max_total_size: int = 0,
-    storage_options: dict[str, Any] | None = None,
+    source: Any, *, base: Any = None, threads: int | None = None, max_index_size: int = 0, max_total_size: int = 0,
+    storage_options: dict[str, Any] | None = None
 ) -> Verified:
     """Reads all of an LMC file, and compares all that it says of itself. The arguments are those of open().
 
@@ -681,12 +663,8 @@ def verify(
     `is_complete` of the result is false.
     """
     with Reader(
-        source,
-        base=base,
-        threads=threads,
-        max_index_size=max_index_size,
-        max_total_size=max_total_size,
-        storage_options=storage_options,
+        source, base=base, threads=threads, max_index_size=max_index_size, max_total_size=max_total_size,
+        storage_options=storage_options
     ) as reader:
         reader._source.expect(0, reader._source.size)
         return Verified(reader)

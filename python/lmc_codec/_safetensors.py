@@ -39,15 +39,8 @@ class safe_open:
     """
 
     def __init__(
-        self,
-        filename: Any,
-        framework: Framework,
-        device: Any = "cpu",
-        *,
-        backend: Backend = "mmap",
-        base: Any = None,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, filename: Any, framework: Framework, device: Any = "cpu", *, backend: Backend = "mmap", base: Any = None,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         self._framework, self._device = framework, None
         self._reader: Reader | _Safetensors | None = _open(
@@ -280,15 +273,9 @@ def read_metadata(reader: Reader) -> dict[str, str] | None:
 
 
 def write_file(
-    tensors: Mapping[str, Any],
-    filename: str | os.PathLike[str],
-    metadata: Mapping[str, str] | None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
-    quantize: Any = None,
-    progress: Progress | None = None,
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None, *,
+    base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
+    progress: Progress | None = None
 ) -> None:
     check_metadata(metadata)
     if not isinstance(filename, (str, os.PathLike)):
@@ -298,12 +285,8 @@ def write_file(
 
 
 def write_bytes(
-    tensors: Mapping[str, Any],
-    metadata: Mapping[str, str] | None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
+    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None, *, base: Any = None, level: Level = 0,
+    threads: int | None = None
 ) -> bytes:
     check_metadata(metadata)
     capacity = 1 << 16
@@ -318,16 +301,9 @@ def write_bytes(
 
 
 def read_file(
-    source: Any,
-    framework: str,
-    device: Any = None,
-    *,
-    backend: Backend = "mmap",
-    base: Any = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise",
+    source: Any, framework: str, device: Any = None, *, backend: Backend = "mmap", base: Any = None,
+    threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
+    on_error: OnError = "raise"
 ) -> dict[str, Any]:
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")

@@ -90,16 +90,9 @@ class Writer:
     """
 
     def __init__(
-        self,
-        target: Any,
-        *,
-        base: Any = None,
-        level: Level = 0,
-        threads: int | None = None,
-        quantize: str | Iterable[str] | Mapping[str, str] | None = None,
-        content_hashes: bool = False,
-        progress: Progress | None = None,
-        _capacity: int = 0,
+        self, target: Any, *, base: Any = None, level: Level = 0, threads: int | None = None,
+        quantize: str | Iterable[str] | Mapping[str, str] | None = None, content_hashes: bool = False,
+        progress: Progress | None = None, _capacity: int = 0
     ):
         from ._policy import Policy
 
@@ -130,17 +123,9 @@ class Writer:
         may_quantize = self._policy.has_rules
         try:
             self._object = _lmc.Writer(
-                sink,
-                _capacity,
-                None if self._base is None else self._base._object,
-                level_number(level),
-                count_threads(threads),
-                0,
-                may_quantize,
-                content_hashes,
-                self._progress,
-                self._read_back if may_quantize else None,
-                self._path,
+                sink, _capacity, None if self._base is None else self._base._object, level_number(level),
+                count_threads(threads), 0, may_quantize, content_hashes, self._progress,
+                self._read_back if may_quantize else None, self._path
             )
             name = name_base(base)
             if name:
@@ -213,12 +198,8 @@ class Writer:
             self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
 
     def add_arrays(
-        self,
-        arrays: Mapping[str, Any],
-        path: str = "model.safetensors",
-        *,
-        metadata: Mapping[str, str] | None = None,
-        dtype: Any = None,
+        self, arrays: Mapping[str, Any], path: str = "model.safetensors", *, metadata: Mapping[str, str] | None = None,
+        dtype: Any = None
     ) -> None:
         """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
         with self._step:
@@ -250,13 +231,8 @@ class Writer:
             self._add_known(path, at, rows, {name: described[name].buffer for name in order}, write_file)
 
     def _add_known(
-        self,
-        path: str,
-        size: int,
-        rows: list[Place],
-        buffers: Mapping[str, Any],
-        write_file: Callable[[Any], None],
-        between: Iterable[tuple[int, Any]] = (),
+        self, path: str, size: int, rows: list[Place], buffers: Mapping[str, Any], write_file: Callable[[Any], None],
+        between: Iterable[tuple[int, Any]] = ()
     ) -> None:
         """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write_file() is
         handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""

@@ -92,15 +92,8 @@ class _Encoder(io.RawIOBase):
     """
 
     def __init__(
-        self,
-        output: Any,
-        level: int,
-        threads: int,
-        dtype: str = "",
-        name: str = "",
-        base: torch.Tensor | None = None,
-        note: bytes = b"",
-        errors: list[BaseException] | None = None,
+        self, output: Any, level: int, threads: int, dtype: str = "", name: str = "", base: torch.Tensor | None = None,
+        note: bytes = b"", errors: list[BaseException] | None = None
     ):
         self._output, self._level, self._threads = output, level, threads
         self._dtype, self._name, self._base, self._note = dtype, name, base, note
@@ -362,13 +355,8 @@ class SaveTransforms(_StorageWriterTransforms):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        level: Level = 0,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None, level: Level = 0,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         super().__init__(())
         self.path = path
@@ -434,14 +422,8 @@ class Writer(FileSystemWriter):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        level: Level = 0,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
-        **options: Any,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None, level: Level = 0,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None, **options: Any
     ):
         if options.get("_extensions"):
             raise ValueError("_extensions: what LMC has coded, others cannot make smaller")
@@ -495,12 +477,8 @@ class LoadTransforms(_StorageReaderTransforms):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         super().__init__(make_registry())
         self.path = path
@@ -568,12 +546,8 @@ class Reader(FileSystemReader):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         super().__init__("." if _is_url(path) else path)
         self._storage_options = storage_options

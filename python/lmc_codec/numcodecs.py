@@ -33,9 +33,7 @@ class LMC(Codec):
         dtype = getattr(buf, "dtype", None)
         array = ensure_contiguous_ndarray(buf)  # of times: integers
         return _chunks.encode(
-            array.view("u1"),
-            self.dtype or _chunks.find_dtype(array.dtype if dtype is None else dtype),
-            self.level,
+            array.view("u1"), self.dtype or _chunks.find_dtype(array.dtype if dtype is None else dtype), self.level
         )
 
     def decode(self, buf: Any, out: Any = None) -> Any:
