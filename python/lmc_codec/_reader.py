@@ -369,16 +369,15 @@ class Reader:
             raise TypeError(f"{self._what(x)} is of {printable(x.dtype)}, which no framework has: ask for framework='bytes'")
         if device is not None and framework != "torch":
             raise ValueError("device is for framework='torch'")
-        far = device is not None and _arrays.needs_copy(device)
         dtype, shape = (x.dtype, shape) if x.dtype in _arrays.BITS else ("", (x.size,))
         try:
-            array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
+            array, buffer = _arrays.make(framework, dtype, shape, device)
         except ImportError:
             if self.base_fingerprint and not self._has_base:  # which is said first: who has the base then knows
                 fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
             raise
         fill(buffer)
-        return _arrays.to_device(array, device) if far else array
+        return _arrays.to_device(array, device)
 
     def get_slice(self, name: str, *, file: str | None = None, framework: Framework | None = None, device: Any = None) -> Slice:
         """A tensor of which parts are read by indexing it: `r.get_slice("w")[10:20, :]`."""

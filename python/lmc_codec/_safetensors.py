@@ -42,17 +42,13 @@ class safe_open:
         self, filename: Any, framework: Framework, device: Any = "cpu", *, backend: Backend = "mmap", base: Any = None,
         threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
-        self._framework, self._device = framework, None
+        self._framework, self._device = _arrays.FRAMEWORKS.get(framework), None
         self._reader: Reader | _Safetensors | None = _open(
             filename, framework, device, backend, base=base, threads=threads, storage_options=storage_options
         )
-        if isinstance(self._reader, _Safetensors):
-            return
-        try:
-            self._framework = _arrays.framework_name(framework)
-        except ValueError:
-            raise LMCError(f"framework {framework} is invalid") from None
-        if device != "cpu" and self._framework == "torch":
+        if isinstance(self._reader, Reader) and self._framework is None:
+            raise LMCError(f"framework {framework} is invalid")
+        if isinstance(self._reader, Reader) and device != "cpu" and self._framework == "torch":
             self._device = _device(device)
 
     def _open(self) -> Reader | _Safetensors:
@@ -100,7 +96,7 @@ class safe_open:
         return self._open().get_slice(name, framework=self._framework, device=self._device)
 
 
-def _make_safe_open(reader: Reader, framework: Framework, device: Any) -> safe_open:
+def _make_safe_open(reader: Reader, framework: Framework | None, device: Any) -> safe_open:
     made = safe_open.__new__(safe_open)
     made._reader, made._framework, made._device = reader, framework, device
     return made
@@ -120,13 +116,8 @@ def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", *
     Reader."""
     if backend not in ("mmap", "pread"):  # which both are read by what fits; one that is neither is a mistake
         raise LMCError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
-    name: Framework | None = None
     try:
-        name = _arrays.framework_name(framework)
-    except ValueError:
-        pass  # safetensors may know it
-    try:
-        return Reader(source, framework=name, **options)
+        return Reader(source, framework=_arrays.FRAMEWORKS.get(framework), **options)  # what we do not know, safetensors may
     except NotLMCError as error:
         if not error.is_safetensors:
             raise
@@ -139,7 +130,7 @@ class _Safetensors:
 
     def __init__(self, source: Any, framework: str, device: Any, backend: str, storage_options: dict[str, Any] | None):
         self._file: Any = None
-        self._framework = _FRAMEWORKS.get(framework, "")
+        self._framework = _arrays.FRAMEWORKS.get(framework, "")
         self._device = device if self._framework == "torch" and device not in (None, "cpu") else None
         if isinstance(source, os.PathLike) or (isinstance(source, str) and "://" not in source):
             try:
@@ -151,7 +142,7 @@ class _Safetensors:
             self._file = open_theirs(source, framework, "cpu" if device is None else device, **options)
             with open(source, "rb") as file:
                 self._data = map_file(file)
-        elif self._framework:
+        elif self._framework in ("numpy", "torch"):
             self._data = memoryview(_read_all(source, storage_options))
         else:
             raise LMCError(f"framework {framework} is invalid")
@@ -199,7 +190,7 @@ class _Safetensors:
         array, buffer = _arrays.make(self._framework, dtype, shape)
         if size:
             memoryview(buffer)[:] = self._data[at : at + size]
-        return array if self._device is None else array.to(_device(self._device))
+        return array if self._device is None else _arrays.to_device(array, _device(self._device))
 
     def get_slice(self, name: str, **unused: Any) -> Any:
         return self._file.get_slice(name) if self._is_theirs(name) else _LoadedSlice(self.get(name), self._rows[name][1])
@@ -227,7 +218,6 @@ class _LoadedSlice:
         return self._tensor[index]
 
 
-_FRAMEWORKS = {"np": "numpy", "numpy": "numpy", "pt": "torch", "torch": "torch", "pytorch": "torch"}
 _ML_DTYPES = ("BF16", "F8", "F6", "F4")  # the beginnings of the dtypes that numpy has not of itself
 
 

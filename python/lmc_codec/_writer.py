@@ -24,10 +24,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from ._policy import Row
-
-    #: name, dtype, shape, first byte, bytes
-    Place = tuple[str, str, tuple[int, ...], int, int]
+    from ._policy import Place
     from ._types import Level, Progress
 
 PIECE = 8 << 20
@@ -238,34 +235,12 @@ class Writer:
         handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""
         with self._step:
             number = self._n_files
+            plans = self._policy.plan(path, number, rows, buffers)
             self._written[number] = list(between)
-            kept: list[tuple[str, Any]] = []
-            tensors = []
-            if self._policy.has_rules:
-                self._policy.look_at(path, [(*row[:3], row[4]) for row in rows])
-            for name, kind, shape, at, nbytes in rows:
-                quantizer = twin = None
-                if name in buffers:
-                    quantizer, twin = self._quantizer(path, (name, kind, shape, nbytes), buffers[name], number, at, kept)
-                tensors.append((name, kind, shape, at, nbytes, quantizer, twin))
-            self._begin(path, size, tensors)
+            self._begin(path, size, [(*row, *plan) for row, plan in zip(rows, plans)])
             write_file(self._object.write)
             self._object.end_file()
-            for pair, second in kept:
-                self._policy.seconds[pair] = second
-                self._written[number].append((second.offset, second.buffer))
-
-    def _quantizer(self, path: str, row: Row, buffer: Any, number: int, at: int, kept: Any) -> tuple[Any, Any]:
-        found = self._policy.find(path, row) if self._policy.has_rules else None
-        if not found:
-            return None, None
-        rule, role, pair = found
-        quantizer, twin = self._policy.fit(rule, role, pair, row, buffer)
-        if role == "v" and pair:
-            from ._policy import Second
-
-            kept.append((pair, Second(number, at, buffer, quantizer)))
-        return quantizer, twin
+            self._written[number] += self._policy.end_file()
 
     # -- files --
 
