@@ -21,7 +21,7 @@ MAX_SIZE = 65535  # of names (spec 4.1)
 def level_number(level: Level) -> int:
     number = LEVELS.get(level) if isinstance(level, str) else level
     if number is None or isinstance(number, bool) or number not in LEVELS.values():
-        raise ValueError(f"level {level!r} is none of -1 to 2, {', '.join(LEVELS)}")
+        raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}, nor -1 to 2")
     return int(number)
 
 
