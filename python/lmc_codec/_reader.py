@@ -8,17 +8,8 @@ from . import _arrays, _lmc
 from ._arguments import count_threads
 from ._base import AUTO, Base, find_files, name_other, take_base
 from ._errors import (
-    AmbiguousError,
-    ArgumentError,
-    BaseError,
-    LimitError,
-    LMCError,
-    NotFoundError,
-    NotLMCError,
-    SliceError,
-    TruncatedError,
-    UnsupportedError,
-    WrongBaseError,
+    AmbiguousError, ArgumentError, BaseError, LimitError, LMCError, NotFoundError, NotLMCError, SliceError,
+    TruncatedError, UnsupportedError, WrongBaseError
 )
 from ._lmc import printable
 from ._sources import Source, open_source
@@ -62,19 +53,12 @@ class TensorInfo:
         "name", "dtype", "shape", "offset", "size", "fingerprint", "loss", "file", "file_number", "strides", "span", "flags"
     )  # fmt: skip
 
-    def __init__(self, row: tuple[Any, ...], file: str, file_number: int):
-        self.name: str = row[0]
-        self.dtype: str = row[1]
-        self.shape: tuple[int, ...] = row[2]
-        self.offset: int = row[3]
-        self.size: int = row[4]
-        self.fingerprint: bytes = row[5]
-        self.loss = Loss(*row[6]) if row[6] else None
+    def __init__(self, row: _lmc._TensorRow, file: str, file_number: int, view: _lmc._View | None = None):
+        self.name, self.dtype, self.shape, self.offset, self.size, self.fingerprint, loss = row
+        self.loss = Loss(*loss) if loss else None
         self.file, self.file_number = file, file_number
-        self.strides: tuple[int, ...] | None
-        self.span: int
-        self.flags: int  # PyTorch has conjugated or negated it: its bytes are not its elements
-        self.strides, self.span, self.flags = row[7:10] or (None, self.size, 0)
+        # flags: PyTorch has conjugated or negated it, so its bytes are not its elements
+        self.strides, self.span, self.flags = view or (None, self.size, 0)
 
     def __repr__(self) -> str:
         return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
@@ -86,15 +70,11 @@ class FileInfo:
     __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "fingerprint", "tensors", "number")
 
     def __init__(self, row: _lmc._FileRow, number: int):
-        self.path: str = row[0]
-        self.is_directory: bool = row[1] == 1
-        self.size: int = row[2]
-        self.mode: int | None = row[3]
-        self.mtime_ns: int | None = row[4][0] * 1_000_000_000 + row[4][1] if row[4] else None
-        self.crc32c: int = row[5]
-        self.fingerprint: bytes = row[6]
+        self.path, kind, self.size, self.mode, mtime, self.crc32c, self.fingerprint, tensors = row
+        self.is_directory = kind == 1
+        self.mtime_ns = mtime[0] * 1_000_000_000 + mtime[1] if mtime else None
         self.number = number
-        self.tensors = tuple(TensorInfo(x, self.path, number) for x in row[7])
+        self.tensors = tuple(TensorInfo(x, self.path, number) for x in tensors)
 
     def __repr__(self) -> str:
         return printable(f"FileInfo({self.path!r}, {self.size} bytes, {len(self.tensors)} tensors)")
@@ -218,7 +198,8 @@ class Reader:
         except (UnsupportedError, BaseError) as error:
             return error
         path = self._object.file_path(number)
-        return {row[0]: None if row[10] else TensorInfo(row, path, number) for row in sorted(rows, key=lambda row: row[3])}
+        rows.sort(key=lambda x: x[0][3])  # by their offsets
+        return {row[0]: None if is_ambiguous else TensorInfo(row, path, number, view) for row, view, is_ambiguous in rows}
 
     def _check_known(self, x: TensorInfo) -> None:
         """Refuses what would be other data than PyTorch's."""
@@ -251,7 +232,10 @@ class Reader:
             if found is not None:
                 return found
         if self._find_views():
-            views = self._tensors() if file is None else self._views_of_path(file)
+            if file is None:
+                views = self._tensors()
+            else:
+                views = next((self._views_of(i) for i in self._find_views() if self._object.file_path(i) == file), {})
             view = views.get(name)
             if view is not None:
                 return view
@@ -268,9 +252,6 @@ class Reader:
             return False
         x = self._tensors().get(name)
         return x is not None and x.file_number in self._find_views()
-
-    def _views_of_path(self, file: str) -> dict[str, TensorInfo | None]:
-        return next((self._views_of(i) for i in self._find_views() if self._object.file_path(i) == file), {})
 
     # -- reading --
 
@@ -298,13 +279,6 @@ class Reader:
             _lmc.gather(span, buffer, x.shape, x.strides)
         if x.flags:
             _lmc.resolve(buffer, x.dtype, x.flags)
-
-    def _read_range(self, first: TensorInfo, size: int) -> bytearray:
-        """From the first byte of a tensor on."""
-        data = _lmc.new_bytes(size)
-        self._expect(first.file_number, first.offset, size)
-        self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
-        return data
 
     def _name_damage(self, file: FileInfo, begin: int) -> None:
         """Raises for the first tensor from there on that is damaged, where several were read at once."""
@@ -351,15 +325,14 @@ class Reader:
             dtype = x.dtype if x.dtype in _arrays.BITS else ""
             self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
-        if x.strides is None or x.size <= x.span:
+        is_bytes = (framework or self._framework) == "bytes"
+        if x.strides is None or x.size <= x.span or (is_bytes and x.size <= max(x.span << 10, 1 << 20)):
             return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
-        if (framework or self._framework) == "bytes":  # of all of them
-            if x.size > max(x.span << 10, 1 << 20):
-                raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
-            return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
+        if is_bytes:
+            raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
         shape = (x.span * 8 // _arrays.BITS[x.dtype],)
-        flat = TensorInfo((x.name, x.dtype, shape, x.offset, x.span, b"", None, None, x.span, x.flags), x.file, x.file_number)
-        elements = self._make(flat, flat.shape, framework, device, lambda buffer: self._read_into(flat, buffer))
+        flat = TensorInfo((x.name, x.dtype, shape, x.offset, x.span, b"", None), x.file, x.file_number, (None, x.span, x.flags))
+        elements = self._make(flat, shape, framework, device, lambda buffer: self._read_into(flat, buffer))
         return _arrays.repeat(elements, x.shape, x.strides)
 
     def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
@@ -418,8 +391,7 @@ class Reader:
         names = [t.name for t in self.files[x.file_number].tensors]
         if name not in names:
             raise NotFoundError(f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
-        number = names.index(name)
-        return self._object.content_hash(x.file_number, number)
+        return self._object.content_hash(x.file_number, names.index(name))
 
     def snapshot_hash(self) -> bytes:
         """The SHA-256 that stands for all of the snapshot, names, contents, modes, times and metadata, however they are
@@ -455,12 +427,9 @@ def _explain(error: BaseException, source: Source, base: Reader | Base | None, m
         plain = _open_plain(source, max_index_size)
         if plain is None:
             return None
-        is_file = isinstance(base, Reader)
-        what = (base.name if isinstance(base, Reader) else base._name) or "the base given"
-        return WrongBaseError(
-            f"{error} (the delta is of {plain.info()[2][:8].hex()}..., and {what} is {base.fingerprint[:8].hex()}..."
-            f"{'; `lmc -l` shows fingerprints' if is_file else ''})"
-        )
+        name, more = (base.name, "; `lmc -l` shows fingerprints") if isinstance(base, Reader) else (base._name, "")
+        wanted, got = plain.info()[2][:8].hex(), base.fingerprint[:8].hex()
+        return WrongBaseError(f"{error} (the delta is of {wanted}..., and {name or 'the base given'} is {got}...{more})")
     if isinstance(error, (NotLMCError, TruncatedError)):
         return name_other(source)
     if isinstance(error, LimitError):
@@ -594,23 +563,17 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
     items[at : at + len(dots)] = [slice(None)] * missing
     start, count, steps, keep = [], [], [], []
     for i, (x, n) in enumerate(zip(items, shape)):
-        if isinstance(x, slice):
-            first, last, step = x.indices(n)
-            if step < 0:
-                raise ArgumentError("a slice's step must be positive")
-            m = max(last - first, 0)
-            if m:
-                m = (m - 1) // step * step + 1
-            keep.append(True)
-        else:
-            first, m, step = x.__index__(), 1, 1
-            if not -n <= first < n:
-                raise SliceError(f"index {first} is out of bounds for dimension {i} of size {n}")
-            first += n if first < 0 else 0
-            keep.append(False)
-        start.append(first if m else 0)
-        count.append(m)
-        steps.append(step)
+        try:
+            picked = range(n)[x]
+        except IndexError:
+            raise SliceError(f"index {x} is out of bounds for dimension {i} of size {n}") from None
+        numbers = picked if isinstance(picked, range) else range(picked, picked + 1)
+        if numbers.step < 0:
+            raise ArgumentError("a slice's step must be positive")
+        start.append(numbers[0] if numbers else 0)
+        count.append(numbers[-1] - numbers[0] + 1 if numbers else 0)
+        steps.append(numbers.step)
+        keep.append(isinstance(x, slice))
     return start, count, steps, keep
 
 

@@ -7,15 +7,7 @@ import os
 from . import _arrays, _lmc
 from ._arguments import check_name, check_progress
 from ._base import map_file
-from ._errors import (
-    AmbiguousError,
-    CorruptError,
-    LimitError,
-    LMCError,
-    NotFoundError,
-    NotLMCError,
-    UnsupportedError,
-)
+from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
 from ._reader import Reader, Slice
 from ._writer import Writer, check_metadata, count_own_frames
@@ -382,14 +374,13 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
     if len(group) == 1:
         yield reader.get(first.name, file=first.file, device=device)
         return
-    file, begin = reader.files[first.file_number], first.offset
+    file = reader.files[first.file_number]
+    # all of a small file: then fingerprints are compared, too
+    begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
     try:
-        if file.size <= TOGETHER:  # all of it: then fingerprints are compared, too
-            begin, data = 0, memoryview(reader.read(file.path))
-        else:
-            data = memoryview(reader._read_range(first, last.offset + last.span - begin))
+        data = memoryview(reader.read(file.path, begin, end - begin))
     except CorruptError:
-        reader._name_damage(file, 0 if file.size <= TOGETHER else begin)
+        reader._name_damage(file, begin)
         raise
     for x in group:
         start = x.offset - begin

@@ -26,12 +26,8 @@ TESTED = ("2.13",)
 try:
     from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
     from torch.distributed.checkpoint.filesystem import (
-        FileSystem,
-        FileSystemReader,
-        FileSystemWriter,
-        SerializationFormat,
-        _StorageReaderTransforms,
-        _StorageWriterTransforms,
+        FileSystem, FileSystemReader, FileSystemWriter, SerializationFormat, _StorageReaderTransforms,
+        _StorageWriterTransforms
     )
     from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
     from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem

@@ -171,8 +171,8 @@ static const lmc_tensor *find_listed(const lmc_file *f, uint64_t offset)
     return &f->tensors[low - 1];
 }
 
-/* What make_tensor() has, without a fingerprint; strides or None, bytes from the first to the last
- * element, flags, whether others have the name */
+/* What make_tensor() has, without a fingerprint; (strides or None, bytes from the first to the last
+ * element, flags); whether others have the name */
 static PyObject *make_view(const lmc_file *f, const struct container_view *v)
 {
     uint64_t n = 1, extent = 1;
@@ -185,7 +185,7 @@ static PyObject *make_view(const lmc_file *f, const struct container_view *v)
     }
     if (n == 0) is_contiguous = 1;
     return Py_BuildValue(
-        "NNNKKyNNKIi", make_text(v->name), make_text(v->dtype), make_shape(v->shape, v->rank),
+        "(NNNKKyN)(NKI)i", make_text(v->name), make_text(v->dtype), make_shape(v->shape, v->rank),
         (unsigned long long)v->offset, (unsigned long long)(n * (v->bits / 8)), "",
         make_loss(find_listed(f, v->offset)),
         is_contiguous ? Py_BuildValue("") : make_shape(v->strides, v->rank),
