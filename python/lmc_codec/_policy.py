@@ -56,7 +56,7 @@ class Policy:
         """For each tensor of the file of that number: a quantizer, and the twin that it wants; both None if it stays as it
         is, as all do that have no buffer."""
         self._new = {}
-        if not self.has_rules:
+        if not self.has_rules or not buffers:
             return [(None, None)] * len(places)
         for name, dtype, *_ in places:
             role, pair, is_common = self._object.find_meaning(path, name, dtype)

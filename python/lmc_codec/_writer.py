@@ -30,19 +30,15 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 PIECE = 8 << 20
 
 
-def safetensors_header(
-    rows: Iterable[tuple[str, str, tuple[int, ...], int]], metadata: Mapping[str, str] | None
-) -> bytes:
-    """Of (name, dtype, shape, bytes) in their order, as safetensors writes it."""
+def safetensors_header(arrays: Mapping[str, _arrays.Array], metadata: Mapping[str, str] | None) -> bytes:
+    """Of arrays in their order, as safetensors writes it."""
     import json
 
-    header: dict[str, Any] = {}
-    if metadata is not None:
-        header["__metadata__"] = dict(metadata)
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     at = 0
-    for name, dtype, shape, size in rows:
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
+    for name, x in arrays.items():
+        header[name] = {"dtype": x.dtype or "U8", "shape": list(x.shape), "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -54,6 +50,21 @@ def check_metadata(metadata: Mapping[str, str] | None) -> None:
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"argument 'metadata': {key!r}: {value!r} are not both strings")
+
+
+def copy_stream(file: Any, path: object, write: Callable[[Any], None]) -> None:
+    piece = bytearray(PIECE)
+    while True:
+        if hasattr(file, "readinto"):
+            n = file.readinto(piece)
+            data: Any = None if n is None else memoryview(piece)[:n]
+        else:
+            data = file.read(PIECE)
+        if data is None:  # which is not its end
+            raise BlockingIOError(errno.EAGAIN, f"{printable(path)}: the file is non-blocking, and has nothing now: make it blocking")
+        if not len(data):
+            return
+        write(data)
 
 
 def write_all(target: Any, data: Any) -> None:
@@ -212,32 +223,45 @@ class Writer:
                     raise type(error)(f"tensor {name!r}: {printable(error)}") from None
                 described[name] = x
             # as safetensors sorts: wide dtypes first, then by name
-            order = sorted(described, key=lambda name: (_arrays.order(described[name].dtype or "U8"), name.encode()))
-            sizes = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
-            header = safetensors_header(sizes, metadata)
+            ordered = dict(sorted(described.items(), key=lambda x: (_arrays.order(x[1].dtype or "U8"), x[0].encode())))
+            header = safetensors_header(ordered, metadata)
             rows, at = [], len(header)
-            for name, kind, shape, size in sizes:
-                rows.append((name, kind, shape, at, size))
-                at += size
+            for name, x in ordered.items():
+                rows.append((name, x.dtype or "U8", x.shape, at, x.nbytes))
+                at += x.nbytes
 
             def write_file(write: Any) -> None:
                 write(header)
-                for name in order:
-                    write(described[name].buffer, f"tensor {name!r}")
+                for name, x in ordered.items():
+                    write(x.buffer, f"tensor {name!r}")
 
-            self._add_known(path, at, rows, {name: described[name].buffer for name in order}, write_file)
+            self._add_known(path, at, rows, {name: x.buffer for name, x in ordered.items()}, write_file)
 
     def _add_known(
         self, path: str, size: int, rows: list[Place], buffers: Mapping[str, Any], write_file: Callable[[Any], None],
-        between: Iterable[tuple[int, Any]] = ()
+        between: Iterable[tuple[int, Any]] = (), dtype: Any = None, **attributes: int
     ) -> None:
-        """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write_file() is
-        handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""
+        """A file of `size` bytes (-1: it is not known), with these tensors at these places. buffers: bytes of those that may
+        be quantised. write_file() is handed a function that takes the bytes of the file. between: those that lie between
+        tensors, by their first byte. dtype: of all bytes that are no tensor's."""
         with self._step:
+            kind = "AUTO" if dtype is None else _arrays.dtype_name(dtype)
             number = self._n_files
             plans = self._policy.plan(path, number, rows, buffers)
             self._written[number] = list(between)
-            self._begin(path, size, [(*row, *plan) for row, plan in zip(rows, plans)])
+            check_path(path)
+            self._check_place(path)
+            names = {row[0] for row in rows}
+            if len(names) != len(rows):
+                raise ValueError(f"{printable(path)}: two tensors of one name")
+            check_names(names)
+            if self._progress is not None:
+                self._progress.add(size)
+            tensors = [(*row, *plan) for row, plan in zip(rows, plans)]
+            self._object.begin_file(path, size, tensors, kind, 0, **attributes)
+            self._take_place(path)
+            self._names |= names
+            self._n_files += 1
             write_file(self._object.write)
             self._object.end_file()
             self._written[number] += self._policy.end_file()
@@ -249,52 +273,30 @@ class Writer:
 
         path: what it is called in the snapshot; its own name if it is None. dtype: of all its bytes (raw arrays).
         """
-        if isinstance(source, (str, os.PathLike)):
-            with open(source, "rb") as file:
-                self._add_open_file(file, path if path is not None else os.path.basename(os.fsdecode(source)), dtype)
-        else:
+        if not isinstance(source, (str, os.PathLike)):
             if path is None:
                 raise TypeError("path is missing: what the file is called in the snapshot")
-            self._add_stream(source, path, -1, [], dtype)
-
-    def _add_open_file(self, file: Any, path: str, dtype: Any) -> None:
-        found = os.fstat(file.fileno())
-        tensors: list[Any] = []
-        if found.st_size > 16 and dtype is None:
-            with map_file(file) as view:
-                start = bytes(view[:9])
-                if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps; else plain bytes
-                    rows, why = _lmc.find_tensors(view, len(view), os.path.basename(path))
-                    tensors = [(*row, None, None) for row in rows] if why is None else []
-        self._add_stream(file, path, found.st_size, tensors, dtype, found)
-
-    def _add_stream(
-        self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, found: os.stat_result | None = None
-    ) -> None:
-        with self._step:
-            attributes = {} if found is None else {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
-            self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
-            piece = bytearray(PIECE)
-            while True:
-                if hasattr(file, "readinto"):
-                    n = file.readinto(piece)
-                    data: Any = None if n is None else memoryview(piece)[:n]
-                else:
-                    data = file.read(PIECE)
-                if data is None:  # which is not its end
-                    raise BlockingIOError(errno.EAGAIN, f"{printable(path)}: the file is non-blocking, and has nothing now: make it blocking")
-                if not len(data):
-                    break
-                self._object.write(data)
-            self._object.end_file()
+            self._add_known(path, -1, [], {}, lambda write: copy_stream(source, path, write), dtype=dtype)
+            return
+        if path is None:
+            path = os.path.basename(os.fsdecode(source))
+        with open(source, "rb") as file:
+            found, rows = os.fstat(file.fileno()), []
+            if found.st_size > 16 and dtype is None:
+                with map_file(file) as view:
+                    start = bytes(view[:9])
+                    if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps
+                        rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
+            self._add_known(
+                path, found.st_size, rows, {}, lambda write: copy_stream(file, path, write), dtype=dtype,
+                mode=found.st_mode & 0o7777, mtime_ns=found.st_mtime_ns
+            )
 
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
         """Adds a file of these bytes. dtype: what they are (raw arrays)."""
         with self._step:
             x = _arrays.describe(data)
-            self._begin(path, x.nbytes, [], "AUTO" if dtype is None else _arrays.dtype_name(dtype))
-            self._object.write(x.buffer)
-            self._object.end_file()
+            self._add_known(path, x.nbytes, [], {}, lambda write: write(x.buffer), dtype=dtype)
 
     def copy_from(self, reader: Reader, path: str | None = None) -> None:
         """Adds a file of another snapshot (None: all of them), coded anew, with its tensors. Tensors that were quantised
@@ -310,20 +312,6 @@ class Writer:
                 self._object.copy_file(reader._object, file.number)
                 self._n_files += 1
                 self._take_place(file.path, file.is_directory)
-
-    def _begin(self, path: str, size: int, tensors: list[Any], dtype: str = "AUTO", **attributes: Any) -> None:
-        check_path(path)
-        self._check_place(path)
-        names = {row[0] for row in tensors}
-        if len(names) != len(tensors):
-            raise ValueError(f"{printable(path)}: two tensors of one name")
-        check_names(names)
-        if self._progress is not None:
-            self._progress.add(size)
-        self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
-        self._take_place(path)
-        self._names |= names
-        self._n_files += 1
 
     def _check_place(self, path: str, is_directory: bool = False) -> None:
         """Where there is a file, nothing else can be, nor anything below it: no file system could hold both."""
