@@ -71,9 +71,9 @@ def check_names(names: Iterable[str]) -> None:
         _check_size(name, "the name")
 
 
-def check_name(name: object) -> None:
+def check_name(name: object, what: str = "a name") -> None:
     if not isinstance(name, str):
-        raise TypeError(f"a name must be a string, not {name!r}")
+        raise TypeError(f"{what} must be a string, not {name!r}")
 
 
 def check_key(key: str, keys: set[str]) -> None:

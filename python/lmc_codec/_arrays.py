@@ -5,10 +5,12 @@ from __future__ import annotations
 import sys
 
 from . import _lmc
+from ._arguments import check_name
 from ._lmc import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Mapping
     from typing import Any
 
     from ._types import Framework
@@ -170,6 +172,18 @@ def describe(a: Any, dtype: Any = None) -> Array:
     if x.dtype not in ("", "U8", "I8") or 8 * x.nbytes % BITS[name]:
         raise ValueError(f"{x.nbytes} bytes of {x.dtype or 'raw bytes'} are no elements of {name}")
     return Array(x.buffer, name, (8 * x.nbytes // BITS[name],), x.nbytes)
+
+
+def describe_all(arrays: Mapping[str, Any], what: str, named: str = "a name", dtype: Any = None) -> dict[str, Array]:
+    """Arrays by name. what, named: an array and its name, in messages."""
+    found = {}
+    for name, array in arrays.items():
+        check_name(name, named)
+        try:
+            found[name] = describe(array, dtype)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{what} {name!r}: {printable(error)}") from None
+    return found
 
 
 def describe_out(out: Any, dtype: str, nbytes: int, shape: tuple[int, ...] | None = None) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from . import _errors, _lmc  # _errors: the library raises them
 from ._arguments import count_threads
-from ._arrays import describe
+from ._arrays import describe_all
 from ._lmc import printable
 
 TYPE_CHECKING = False
@@ -35,16 +35,8 @@ class Base:
     def __init__(self, arrays: Mapping[str, Any], *, threads: int | None = None):
         if not isinstance(arrays, Mapping):
             raise TypeError(f"base: arrays by name are wanted, not {type(arrays).__name__}")
-        items = []
-        for name, array in arrays.items():
-            if not isinstance(name, str):
-                raise TypeError(f"base: the name of an array must be a string, not {name!r}")
-            try:
-                x = describe(array)
-            except (TypeError, ValueError) as error:
-                raise type(error)(f"base: array {name!r}: {printable(error)}") from None
-            items.append((name, x.dtype or "U8", x.shape, x.buffer))
-        self._set(items, threads)
+        found = describe_all(arrays, "base: array", "base: the name of an array")
+        self._set([(name, x.dtype or "U8", x.shape, x.buffer) for name, x in found.items()], threads)
 
     def _set(self, items: list[tuple[str, str, tuple[int, ...], Any]], threads: int | None) -> None:
         self._items, self._threads = items, count_threads(threads)

@@ -457,13 +457,10 @@ def _name_limit(error: LimitError, source: Source, max_index_size: int, max_tota
     """The error, with the limits, and how much it would have taken if that is cheap to know: who sets limits does not want
     to pay for what they refuse."""
     limit = f"max_index_size is {max_index_size or 1 << 30}"
-    if not max_total_size:
-        limit += ", and its index needs more"
-    else:
-        limit += f", max_total_size {max_total_size}"
-        plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX))
-        if plain is not None and plain.info()[5] > max_total_size:
-            limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[5]} bytes"
+    limit += f", max_total_size {max_total_size}" if max_total_size else ", and its index needs more"
+    plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX)) if max_total_size else None
+    if plain is not None and plain.info()[5] > max_total_size:
+        limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[5]} bytes"
     named = LimitError(f"{error}: {limit}")
     named.status, named.status_name = error.status, error.status_name
     return named

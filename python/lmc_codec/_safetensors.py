@@ -48,12 +48,6 @@ class safe_open:
             raise LMCError("File is closed")
         return self._reader
 
-    def __reduce__(self) -> Any:
-        reader = self._open()
-        if isinstance(reader, _Safetensors):
-            raise TypeError("safe_open of a safetensors file is not pickled: open it where it is used")
-        return _make_safe_open, (reader, self._framework, self._device)
-
     def __enter__(self) -> safe_open:
         return self
 
@@ -86,12 +80,6 @@ class safe_open:
     def get_slice(self, name: str) -> Slice | Any:
         """A tensor of which parts are read by indexing it."""
         return self._open().get_slice(name, framework=self._framework, device=self._device)
-
-
-def _make_safe_open(reader: Reader, framework: Framework | None, device: Any) -> safe_open:
-    made = safe_open.__new__(safe_open)
-    made._reader, made._framework, made._device = reader, framework, device
-    return made
 
 
 def _device(device: Any) -> Any:
@@ -142,6 +130,9 @@ class _Safetensors:
         if why is not None and self._file is None:
             raise CorruptError(f"this is damaged, or no safetensors file: {why}")
         self._rows = {row[0]: row for row in rows}
+
+    def __reduce__(self) -> Any:
+        raise TypeError("safe_open of a safetensors file is not pickled: open it where it is used")
 
     def __enter__(self) -> _Safetensors:
         return self

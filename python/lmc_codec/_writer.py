@@ -110,7 +110,8 @@ class Writer:
         self._object: Any = None  # None until it is made
         self._policy = Policy(quantize)
         check_progress(progress)
-        self._progress = None if progress is None else _Progress(progress)
+        total: list[int | None] = [0]  # bytes of all that was added; None: a file did not tell
+        self._total = total
         self._names: set[str] = set()
         self._keys: set[str] = set()
         self._paths: set[str] = set()
@@ -132,7 +133,8 @@ class Writer:
         try:
             self._object = _lmc.Writer(
                 sink, _capacity, None if self._base is None else self._base._object, level_number(level),
-                count_threads(threads), 0, may_quantize, content_hashes, self._progress,
+                count_threads(threads), 0, may_quantize, content_hashes,
+                None if progress is None else lambda done: progress(done, total[0]),  # no self, or it would be a cycle
                 self._read_back if may_quantize else None, self._path
             )
             name = name_base(base)
@@ -212,16 +214,9 @@ class Writer:
         """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
         with self._step:
             check_metadata(metadata)
-            described = {}
-            for name, array in arrays.items():
-                check_name(name)
-                if name == "__metadata__":
-                    raise ValueError("'__metadata__' cannot be the name of a tensor")
-                try:
-                    x = _arrays.describe(array, dtype)
-                except (TypeError, ValueError) as error:
-                    raise type(error)(f"tensor {name!r}: {printable(error)}") from None
-                described[name] = x
+            described = _arrays.describe_all(arrays, "tensor", dtype=dtype)
+            if "__metadata__" in described:
+                raise ValueError("'__metadata__' cannot be the name of a tensor")
             # as safetensors sorts: wide dtypes first, then by name
             ordered = dict(sorted(described.items(), key=lambda x: (_arrays.order(x[1].dtype or "U8"), x[0].encode())))
             header = safetensors_header(ordered, metadata)
@@ -255,8 +250,7 @@ class Writer:
             if len(names) != len(rows):
                 raise ValueError(f"{printable(path)}: two tensors of one name")
             check_names(names)
-            if self._progress is not None:
-                self._progress.add(size)
+            self._add_to_total(size)
             tensors = [(*row, *plan) for row, plan in zip(rows, plans)]
             self._object.begin_file(path, size, tensors, kind, 0, **attributes)
             self._take_place(path)
@@ -307,11 +301,14 @@ class Writer:
                 raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
                 self._check_place(file.path, file.is_directory)
-                if self._progress is not None:
-                    self._progress.add(file.size)
+                self._add_to_total(file.size)
                 self._object.copy_file(reader._object, file.number)
                 self._n_files += 1
                 self._take_place(file.path, file.is_directory)
+
+    def _add_to_total(self, size: int) -> None:
+        total = self._total[0]
+        self._total[0] = None if size < 0 or total is None else total + size
 
     def _check_place(self, path: str, is_directory: bool = False) -> None:
         """Where there is a file, nothing else can be, nor anything below it: no file system could hold both."""
@@ -442,23 +439,6 @@ class _Step:
         finally:
             self.depth -= 1
             self.lock.release()
-
-
-class _Progress:
-    """What the library calls with the bytes done. Not a method of the writer, which would be a cycle."""
-
-    __slots__ = ("_callback", "_total")
-
-    def __init__(self, callback: Progress):
-        self._callback = callback
-        self._total: int | None = 0
-
-    def add(self, size: int) -> None:
-        """A file begins; -1: nobody knows how large it is."""
-        self._total = None if size < 0 or self._total is None else self._total + size
-
-    def __call__(self, done: int) -> None:
-        self._callback(done, self._total)
 
 
 def count_own_frames() -> int:
