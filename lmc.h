@@ -1768,7 +1768,6 @@ typedef struct lmc__kernels {
                             const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
@@ -2836,6 +2835,13 @@ LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
 #define LMC__VECTOR uint8x16_t
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__INLINE_ISA LMC__INLINE
+#elif LMC__X86
+LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
+#define LMC__VECTOR __m256i
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
+#endif
+#if LMC__NEON || LMC__X86
 /* -- kernels/residual_vec.inl -- */
 /* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
  * for each tier, between
@@ -2875,38 +2881,6 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
 #endif
 
 #if LMC__X86
-LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#define LMC__VECTOR __m256i
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/residual_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
-#endif
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
 LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
 #define LMC__VECTOR __m512i
 #define LMC__ISA(name) lmc__##name##_avx512
@@ -3396,6 +3370,12 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
 #define LMC__INLINE_ISA LMC__INLINE
+#elif LMC__X86
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
+#endif
+#if LMC__NEON || LMC__X86
 /* -- kernels/split_join_vec.inl -- */
 /* split and join for the vectors of a tier: a template, included once for each of them, between
  *
@@ -3532,7 +3512,9 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
 /* -- */
+#endif
 
+#if LMC__NEON
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            enum lmc__order order){
 #define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
@@ -3544,120 +3526,6 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 /* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
  * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
 #if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/split_join_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
-#endif
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, enum lmc__order order)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
-}
-#endif
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__VECTOR __m512i
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
@@ -8164,15 +8032,6 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
- * code with the table's size before (codec/get_quantised.h). */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -8263,17 +8122,16 @@ typedef struct lmc__divisor {
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#define LMC__DIVIDING(name) lmc__##name##_scalar
 #else
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#define LMC__DIVIDING(name) lmc__##name##_vec
 #endif
 #else
 #define LMC__VECTORS 0
 #endif
 
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
- * of it on AVX-512 in place of one. */
+/* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
 #ifndef LMC_NO_ENCODER
@@ -8289,50 +8147,42 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-#if LMC__NEON
-#define LMC__LANES 4
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/grids_vec.inl -- */
-/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
- * between
- *
- *     LMC__LANES        elements of 32 bits in a vector
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *     LMC__STATIC_ISA   what its other functions begin with
- *
- * which it undefines at its end. Each line of a step computes what the scalar text does for one
- * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
+ * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
+ * that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
  *
- *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
  * leaves the rest to the scalar one. */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
+#if LMC__X86
+#define LMC__LANES 8 /* elements of 32 bits in a vector */
+#define LMC__INLINE_VEC LMC__INLINE_AVX2
+#define LMC__STATIC_VEC LMC__AVX2 static
+#else
+#define LMC__LANES 4
+#define LMC__INLINE_VEC LMC__INLINE
+#define LMC__STATIC_VEC static
+#endif
+typedef uint32_t lmc__u32v __attribute__((vector_size(4 * LMC__LANES)));
+typedef int32_t lmc__i32v __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(4 * LMC__LANES)));
+typedef float lmc__f32v __attribute__((vector_size(4 * LMC__LANES)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(2 * LMC__LANES))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(4 * LMC__LANES))); /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
 {
     const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
                   max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
+    lmc__i32v p;
     memcpy(&p, second, sizeof p);
     p &= 0x7FFFFFFF;
     p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
@@ -8343,16 +8193,16 @@ LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const
 /* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
  * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
  * (grids.h). */
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
+LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                                  lmc__i32v scale, int32_t min)
 {
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
+    lmc__u16v s;
+    lmc__i32v q;
+    lmc__f32v v;
     memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    q = __builtin_convertvector(s, lmc__i32v);
+    q = (q + (min - 1)) & (lmc__i32v)(q != 0);
+    v = __builtin_convertvector(q, lmc__f32v) * (lmc__f32v)scale;
     memcpy(dst, &v, sizeof v);
 }
 
@@ -8364,16 +8214,16 @@ LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t 
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
  *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
+LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                               uint32_t scale, const lmc__grid *grid, int32_t limit,
+                                               int is_signed)
 {
     const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
                   high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
+    lmc__u16v s;
+    lmc__i32v q, t, sign, is;
     memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
+    t = __builtin_convertvector(s, lmc__i32v);
     is = t != 0;
     t -= 1;
     sign = t << 31;
@@ -8389,51 +8239,51 @@ LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *sy
 }
 
 /* Which kind of grid is tested once, so that three loops have no test in a step. */
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                           uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
+    const lmc__i32v zero = {0};
     size_t i = 0;
     if (grid->is_log && grid->is_signed)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 1);
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                         grid->min);
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
 /* Each element has the scale of its own prediction, so there is none that the loop could keep. */
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
+                                              const uint8_t *second, size_t n,
+                                              const lmc__grid *grid)
 {
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
  * low is tested in the loop, where it is the same in all steps. */
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
+LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
+                                           const uint8_t *low, size_t n, unsigned low_bits)
 {
     size_t i;
     for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
+        lmc__w8v h, l;
+        lmc__w16v s;
         memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        s = __builtin_convertvector(h, lmc__w16v) << low_bits;
         if (low) {
             memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
+            s |= __builtin_convertvector(l, lmc__w16v);
         }
         memcpy(symbols + i, &s, sizeof s);
     }
@@ -8445,15 +8295,15 @@ LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *hi
  * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
  * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
  * in each lane, to be added up at the end: less than 2^31, as n is. */
-LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
-                                           LMC__I32 is_off, LMC__I32 *exceptions)
+LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
+                                          lmc__i32v is_off, lmc__i32v *exceptions)
 {
-    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
-    LMC__ISA(u16) narrow;
-    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
-    is_off &= (LMC__I32)(x != 0);
-    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
-    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    const lmc__u32v from_normal = ((lmc__u32v)x & 0x7FFFFFFFu) - 0x00800000u;
+    lmc__u16v narrow;
+    is_off |= (lmc__i32v)(from_normal >= 0x7F000000u);
+    is_off &= (lmc__i32v)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (lmc__i32v)(x != 0));
+    narrow = __builtin_convertvector((lmc__u32v)s, lmc__u16v);
     memcpy(symbols, &narrow, sizeof narrow);
     *exceptions -= is_off;
 }
@@ -8468,23 +8318,23 @@ LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I
  *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
  *
  * y = x >> 31 is the sign as 0 or -1, and (q ^ y) - y is q with that sign. */
-LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
-                                                    LMC__I32 scale, const lmc__grid *grid,
-                                                    LMC__I32 *exceptions)
+LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint8_t *src,
+                                                   lmc__i32v scale, const lmc__grid *grid,
+                                                   lmc__i32v *exceptions)
 {
     const int32_t most = 0x47800000; /* 65536.0 */
-    LMC__I32 x, y, q, is_off;
-    LMC__F32 v;
+    lmc__i32v x, y, q, is_off;
+    lmc__f32v v;
     memcpy(&x, src, sizeof x);
-    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
-    y = (LMC__I32)v;
-    v = (LMC__F32)LMC__PICK(y > most, most, y);
-    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    v = (lmc__f32v)(x & 0x7FFFFFFF) / (lmc__f32v)scale;
+    y = (lmc__i32v)v;
+    v = (lmc__f32v)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, lmc__i32v) + 1) >> 1; /* halves up */
     y = x >> 31;
     q = (q ^ y) - y;
     y = q - grid->min;
-    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
-    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+    is_off = (lmc__i32v)((lmc__u32v)y >= grid->n_points);
+    lmc__finish_step_vec(symbols, (y + 1) & (lmc__i32v)(q != 0), x, is_off, exceptions);
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
@@ -8497,29 +8347,29 @@ LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uin
  *     even               & 0x7FFFFFFF, times magic, >> shift: the quotient of u0, below 2^31
  *     odd                the same of >> 32: that of u1
  *     t                  even | odd << 32: each where its u was */
-LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
-                                                 uint32_t lowest, const lmc__grid *grid,
-                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+LMC__INLINE_VEC void lmc__quantize_log_step_vec(uint16_t *symbols, const uint8_t *src,
+                                                uint32_t lowest, const lmc__grid *grid,
+                                                const lmc__divisor *step, lmc__i32v *exceptions)
 {
-    LMC__I32 x, is_off;
-    LMC__U32 u, t;
+    lmc__i32v x, is_off;
+    lmc__u32v u, t;
     memcpy(&x, src, sizeof x);
-    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
-    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    u = ((lmc__u32v)x & 0x7FFFFFFFu) - lowest;
+    is_off = (lmc__i32v)u >> 31 | (lmc__i32v)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
     if (step->is_power) t = u >> (step->shift - 31);
     else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
-        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        t = (LMC__U32)(even | odd << 32);
+        const lmc__u64v even = (((lmc__u64v)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const lmc__u64v odd = (((lmc__u64v)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (lmc__u32v)(even | odd << 32);
     }
-    is_off |= (LMC__I32)(t >= grid->n_points);
-    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    is_off |= (lmc__i32v)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (lmc__u32v)x >> 31;
     else is_off |= x >> 31;
-    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+    lmc__finish_step_vec(symbols, (lmc__i32v)t + 1, x, is_off, exceptions);
 }
 
 /* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
-LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
 {
     size_t sum = 0;
     unsigned i;
@@ -8528,641 +8378,78 @@ LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
 }
 
 /* One reciprocal and one lowest border for all elements, since they share scale and step. */
-LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
-                                               uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
+                                              uint32_t scale, const lmc__grid *grid)
 {
-    const LMC__I32 zero = {0};
-    LMC__I32 exceptions = {0};
+    const lmc__i32v zero = {0};
+    lmc__i32v exceptions = {0};
     size_t i = 0;
     if (grid->is_log) {
         const lmc__divisor step = lmc__divide_by(grid->step);
         const uint32_t lowest = scale + lmc__lowest(grid);
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+            lmc__quantize_log_step_vec(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
     } else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
-                                           &exceptions);
-    return LMC__ISA(sum)(exceptions) +
+            lmc__quantize_linear_step_vec(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                          &exceptions);
+    return lmc__sum_vec(exceptions) +
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
 /* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
-LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
-                                                  const uint8_t *second, size_t n,
-                                                  const lmc__grid *grid)
+LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
+                                                 const uint8_t *second, size_t n,
+                                                 const lmc__grid *grid)
 {
-    LMC__I32 exceptions = {0};
+    lmc__i32v exceptions = {0};
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
-                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
-                                       &exceptions);
-    return LMC__ISA(sum)(exceptions) +
+        lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
+                                      lmc__predicted_scales_vec(second + 4 * i, grid), grid,
+                                      &exceptions);
+    return lmc__sum_vec(exceptions) +
            lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
 }
 
 /* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
-LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, uint32_t *count)
 {
-    LMC__I32 sum = {0}, counts = {0};
+    lmc__i32v sum = {0}, counts = {0};
     uint32_t rest;
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
-        LMC__U32 x;
-        LMC__I32 is;
+        lmc__u32v x;
+        lmc__i32v is;
         memcpy(&x, src + 4 * i, sizeof x);
         x &= 0x7FFFFFFFu;
-        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        is = (lmc__i32v)(x - 0x00800000u < 0x7F000000u);
         counts -= is;
-        sum += (LMC__I32)(x >> 14) & is;
+        sum += (lmc__i32v)(x >> 14) & is;
     }
     rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
-    *count += (uint32_t)LMC__ISA(sum)(counts);
-    return rest + (uint32_t)LMC__ISA(sum)(sum);
+    *count += (uint32_t)lmc__sum_vec(counts);
+    return rest + (uint32_t)lmc__sum_vec(sum);
 }
 
 /* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
-LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
-                                           size_t n, unsigned low_bits)
+LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                          size_t n, unsigned low_bits)
 {
     size_t i;
     for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w16) s;
-        LMC__ISA(w8) part;
+        lmc__w16v s;
+        lmc__w8v part;
         memcpy(&s, symbols + i, sizeof s);
-        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        part = __builtin_convertvector(s >> low_bits, lmc__w8v);
         memcpy(high + i, &part, sizeof part);
         if (!low) continue;
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__w8v);
         memcpy(low + i, &part, sizeof part);
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
 #endif /* LMC_NO_ENCODER */
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-#if LMC__X86
-#define LMC__LANES 8
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#define LMC__STATIC_ISA LMC__AVX2 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
-                                           LMC__I32 is_off, LMC__I32 *exceptions)
-{
-    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
-    LMC__ISA(u16) narrow;
-    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
-    is_off &= (LMC__I32)(x != 0);
-    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
-    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
-    memcpy(symbols, &narrow, sizeof narrow);
-    *exceptions -= is_off;
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
-                                                    LMC__I32 scale, const lmc__grid *grid,
-                                                    LMC__I32 *exceptions)
-{
-    const int32_t most = 0x47800000; /* 65536.0 */
-    LMC__I32 x, y, q, is_off;
-    LMC__F32 v;
-    memcpy(&x, src, sizeof x);
-    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
-    y = (LMC__I32)v;
-    v = (LMC__F32)LMC__PICK(y > most, most, y);
-    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
-    y = x >> 31;
-    q = (q ^ y) - y;
-    y = q - grid->min;
-    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
-    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
-                                                 uint32_t lowest, const lmc__grid *grid,
-                                                 const lmc__divisor *step, LMC__I32 *exceptions)
-{
-    LMC__I32 x, is_off;
-    LMC__U32 u, t;
-    memcpy(&x, src, sizeof x);
-    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
-    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
-    if (step->is_power) t = u >> (step->shift - 31);
-    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
-        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        t = (LMC__U32)(even | odd << 32);
-    }
-    is_off |= (LMC__I32)(t >= grid->n_points);
-    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
-    else is_off |= x >> 31;
-    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
-{
-    size_t sum = 0;
-    unsigned i;
-    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
-    return sum;
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
-                                               uint32_t scale, const lmc__grid *grid)
-{
-    const LMC__I32 zero = {0};
-    LMC__I32 exceptions = {0};
-    size_t i = 0;
-    if (grid->is_log) {
-        const lmc__divisor step = lmc__divide_by(grid->step);
-        const uint32_t lowest = scale + lmc__lowest(grid);
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
-    } else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
-                                           &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
-                                                  const uint8_t *second, size_t n,
-                                                  const lmc__grid *grid)
-{
-    LMC__I32 exceptions = {0};
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
-                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
-                                       &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
-{
-    LMC__I32 sum = {0}, counts = {0};
-    uint32_t rest;
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
-        LMC__U32 x;
-        LMC__I32 is;
-        memcpy(&x, src + 4 * i, sizeof x);
-        x &= 0x7FFFFFFFu;
-        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
-        counts -= is;
-        sum += (LMC__I32)(x >> 14) & is;
-    }
-    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
-    *count += (uint32_t)LMC__ISA(sum)(counts);
-    return rest + (uint32_t)LMC__ISA(sum)(sum);
-}
-
-LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
-                                           size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w16) s;
-        LMC__ISA(w8) part;
-        memcpy(&s, symbols + i, sizeof s);
-        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
-        memcpy(high + i, &part, sizeof part);
-        if (!low) continue;
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
-        memcpy(low + i, &part, sizeof part);
-    }
-    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-#define LMC__LANES 16
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#define LMC__STATIC_ISA LMC__AVX512 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
-                                           LMC__I32 is_off, LMC__I32 *exceptions)
-{
-    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
-    LMC__ISA(u16) narrow;
-    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
-    is_off &= (LMC__I32)(x != 0);
-    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
-    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
-    memcpy(symbols, &narrow, sizeof narrow);
-    *exceptions -= is_off;
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
-                                                    LMC__I32 scale, const lmc__grid *grid,
-                                                    LMC__I32 *exceptions)
-{
-    const int32_t most = 0x47800000; /* 65536.0 */
-    LMC__I32 x, y, q, is_off;
-    LMC__F32 v;
-    memcpy(&x, src, sizeof x);
-    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
-    y = (LMC__I32)v;
-    v = (LMC__F32)LMC__PICK(y > most, most, y);
-    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
-    y = x >> 31;
-    q = (q ^ y) - y;
-    y = q - grid->min;
-    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
-    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
-                                                 uint32_t lowest, const lmc__grid *grid,
-                                                 const lmc__divisor *step, LMC__I32 *exceptions)
-{
-    LMC__I32 x, is_off;
-    LMC__U32 u, t;
-    memcpy(&x, src, sizeof x);
-    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
-    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
-    if (step->is_power) t = u >> (step->shift - 31);
-    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
-        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        t = (LMC__U32)(even | odd << 32);
-    }
-    is_off |= (LMC__I32)(t >= grid->n_points);
-    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
-    else is_off |= x >> 31;
-    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
-{
-    size_t sum = 0;
-    unsigned i;
-    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
-    return sum;
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
-                                               uint32_t scale, const lmc__grid *grid)
-{
-    const LMC__I32 zero = {0};
-    LMC__I32 exceptions = {0};
-    size_t i = 0;
-    if (grid->is_log) {
-        const lmc__divisor step = lmc__divide_by(grid->step);
-        const uint32_t lowest = scale + lmc__lowest(grid);
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
-    } else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
-                                           &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
-                                                  const uint8_t *second, size_t n,
-                                                  const lmc__grid *grid)
-{
-    LMC__I32 exceptions = {0};
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
-                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
-                                       &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
-{
-    LMC__I32 sum = {0}, counts = {0};
-    uint32_t rest;
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
-        LMC__U32 x;
-        LMC__I32 is;
-        memcpy(&x, src + 4 * i, sizeof x);
-        x &= 0x7FFFFFFFu;
-        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
-        counts -= is;
-        sum += (LMC__I32)(x >> 14) & is;
-    }
-    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
-    *count += (uint32_t)LMC__ISA(sum)(counts);
-    return rest + (uint32_t)LMC__ISA(sum)(sum);
-}
-
-LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
-                                           size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w16) s;
-        LMC__ISA(w8) part;
-        memcpy(&s, symbols + i, sizeof s);
-        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
-        memcpy(high + i, &part, sizeof part);
-        if (!low) continue;
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
-        memcpy(low + i, &part, sizeof part);
-    }
-    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
- * the scalar loop makes one load a symbol. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif
 #endif /* LMC_NO_QUANTIZE */
 
@@ -9204,30 +8491,28 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
-/* of grids.h */
+/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#define LMC__GRID_DECODERS(isa, stream)                                                            \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, stream,
 #endif
 #if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
-#define LMC__GRID_ENCODERS(isa, or_scalar)
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
 #else
-#define LMC__GRID_ENCODERS(isa, or_scalar)                                                         \
-    or_scalar(quantize_rows, isa), or_scalar(quantize_updates, isa), lmc__sum_magnitudes_##isa,    \
-        lmc__cut_symbols_##isa,
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)                                   \
+    quantize_rows, quantize_updates, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
 #endif
-#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
-/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream)                                                                \
+    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
 #else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -9243,14 +8528,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
- * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -9278,14 +8562,13 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -9300,7 +8583,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -13165,8 +12448,10 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
         uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
-        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
-        k->look_up(room, high, n, q->table);
+        for (i = 0; i < n; i++) {
+            high[i] = codes[symbols[i]];
+            room[i] = q->table[high[i]];
+        }
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
@@ -13651,7 +12936,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        if (q->table_size)
+            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,

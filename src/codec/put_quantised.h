@@ -108,8 +108,10 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
         uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
-        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
-        k->look_up(room, high, n, q->table);
+        for (i = 0; i < n; i++) {
+            high[i] = codes[symbols[i]];
+            room[i] = q->table[high[i]];
+        }
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);

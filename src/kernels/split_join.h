@@ -157,8 +157,16 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #define LMC__ISA(name) lmc__##name##_neon
 #define LMC__VECTOR uint8x16_t
 #define LMC__INLINE_ISA LMC__INLINE
+#elif LMC__X86
+#define LMC__ISA(name) lmc__##name##_avx2
+#define LMC__VECTOR __m256i
+#define LMC__INLINE_ISA LMC__INLINE_AVX2
+#endif
+#if LMC__NEON || LMC__X86
 #include "kernels/split_join_vec.inl"
+#endif
 
+#if LMC__NEON
 static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
                            enum lmc__order order){
 #define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
@@ -170,11 +178,6 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 /* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
  * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
 #if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#include "kernels/split_join_vec.inl"
-
 #define LMC__ISA(name) lmc__##name##_avx512
 #define LMC__VECTOR __m512i
 #define LMC__INLINE_ISA LMC__INLINE_AVX512

@@ -196,7 +196,6 @@ typedef struct lmc__kernels {
                             const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
