@@ -491,7 +491,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK and LMC__TRY. */
+ * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -641,11 +641,13 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
+/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
+ * of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
+#define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
 /* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
@@ -6021,17 +6023,15 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->has_prediction = is_predicted;
     info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->is_stored)
-        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
-    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
+    if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
+    else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
-    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
-                            !(grouping & LMC__SPARSE)),
-               LMC_ERR_CORRUPT);
+        LMC__VALID((width == 2 || width == 4) && !order && !grouping);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
+    LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)));
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -6042,7 +6042,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__VALID(src[0] == LMC__BLOCK_SYNC);
     LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
@@ -6125,15 +6125,14 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     g->s = (mode - LMC__MASK_GAPS) >> 1;
     g->polarity = (mode - LMC__MASK_GAPS) & 1;
     g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    LMC__VALID(end - in >= 3);
     g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    LMC__VALID(g->k >= 1 && g->k <= n);
     g->low = in + 3;
     g->low_size = (g->k * g->s + 7) / 8;
     g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(g->room >= g->low_size);
+    LMC__VALID((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0);
     g->quotients = g->low + g->low_size;
     g->size = g->room - g->low_size;
     return LMC_OK;
@@ -6164,7 +6163,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
             j++;
             positions[i++] = (uint32_t)position;
             if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                LMC__VALID(position < own.n);
                 g->word = word;
                 g->sum = sum;
                 g->at = at;
@@ -6173,7 +6172,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
                 return LMC_OK;
             }
         }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        LMC__VALID(at < own.size);
         word = lmc__load_bits(own.quotients, own.size, 8 * at);
         at += 8;
     }
@@ -6183,7 +6182,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    LMC__VALID(g->quotients[size - 1] >> (g->bit & 7) == 1);
     *in = g->quotients + size;
     return LMC_OK;
 }
@@ -6273,15 +6272,15 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
     if (lmc__has_mode(nesting, n)) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         mode = *d->in++;
     }
     if (mode == 0) {
         *mask = lmc__take(d, size);
-        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+        LMC__VALID(*mask);
     } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         list = lmc__push_list(&d->stack, size);
         LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
@@ -6289,7 +6288,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        LMC__VALID(mode <= 2 * LMC__FROZEN_LEVELS);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
@@ -6298,7 +6297,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         d->stack.top = spare; /* the list stays for as long as its node needs it */
         *mask = list;
     }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
@@ -6353,7 +6352,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (node.end_leaf - node.first_leaf == 1) {
         if (node.first_leaf == tree->escape) {
             const uint8_t *const symbols = lmc__take(d, n);
-            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            LMC__VALID(symbols);
             memcpy(list, symbols, n);
         } else memset(list, tree->symbol[node.first_leaf], n);
         return LMC_OK;
@@ -6362,9 +6361,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (flat_depth) {
         const uint8_t *const bits = lmc__take(d, flat_depth * row);
         unsigned i;
-        LMC__CHECK(bits, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat_depth; i++)
-            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        LMC__VALID(bits);
+        for (i = 0; i < flat_depth; i++) LMC__VALID(lmc__is_tail_clear(bits + i * row, row, n));
         d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
         return LMC_OK;
     }
@@ -6382,23 +6380,22 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     const uint8_t *const range = lmc__take(d, 2), *fields;
-    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    LMC__VALID(range);
     first = range[0];
     count = range[1] + 1u;
     n_fields = count + (has_escape ? 1 : 0);
-    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    LMC__VALID(first + count <= 256);
     fields = lmc__take(d, (n_fields + 1) / 2);
-    LMC__CHECK(fields, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(fields);
+    LMC__VALID(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0);
     for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
         escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+        LMC__VALID(escape_length);
     }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
-                                     escape_length),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lengths[0] && lengths[count - 1]);
+    LMC__VALID(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length));
     return LMC_OK;
 }
 
@@ -6421,20 +6418,20 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
     unsigned mode;
     uint8_t *list;
     lmc__node node;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in < d->end);
     mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    LMC__VALID(mode <= LMC__PLANE_TREE_ESCAPE);
     side->list = NULL;
     side->value = 0;
     if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         side->value = *d->in++;
         return LMC_OK;
     }
     if (mode == LMC__PLANE_RAW) {
         const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
-        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        LMC__VALID(raw);
         side->list = raw;
         if (left >= n + slack) return LMC_OK;
         side->list = list = lmc__push_list(&d->stack, n);
@@ -6510,7 +6507,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         planes.row[p] = lmc__row_of(d, &side, n);
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
                         n, d->streaming);
@@ -6553,7 +6550,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
         if (!gaps.polarity) {
             *fits = gaps.k <= room;
@@ -6645,7 +6642,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
         n_changed += s.n_changed[c];
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     if (dst == base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
@@ -6693,9 +6690,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
-    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    LMC__VALID(thresholds);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
-        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        LMC__VALID(thresholds[c] > (c ? thresholds[c - 1] : 0));
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
@@ -6744,7 +6741,7 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, info->n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+        LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
@@ -6753,7 +6750,7 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
         for (p = g->grouping.n_natural; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
                          d->streaming);
@@ -6858,45 +6855,41 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
                    group_size = lmc__load32(p + 20);
     memset(head, 0, sizeof *head);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
     q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    LMC__VALID(min == 0 || min >= 0u - 65535u);
     q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+    LMC__VALID(q->grid.is_log || !q->grid.is_signed);
+    LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
-                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
-               LMC_ERR_CORRUPT);
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
+    LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
     /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
      * 0. */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                       head->first_group == 0,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                   head->first_group == 0);
     } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                       head->first_group <= group_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                   head->first_group <= group_size);
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
@@ -6910,21 +6903,20 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 {
     lmc__quant_params *const q = &head->params;
     uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
-               LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >=
+               2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        LMC__VALID(q->table[i] > previous);
         previous = q->table[i];
     }
     head->positions = d->in;
     for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__VALID(position < info->n && (i == 0 || position > previous));
         previous = position;
     }
     head->values = d->in;
@@ -6934,8 +6926,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
     return LMC_OK;
 }
 
@@ -7045,13 +7036,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     /* Exceptions, too, must have codes that there are: their symbols are looked up with the
      * rest. */
     if (head.params.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
-                             : high.value <= head.params.table_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
@@ -7197,7 +7187,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
-    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    LMC__VALID(info.encoded_size == src_size);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction && o.prediction)
@@ -7584,12 +7574,12 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
-    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(t->block <= UINT32_MAX);
     job->number = (uint32_t)t->block++;
     LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
-    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    LMC__VALID(job->info.size == lmc__min64(t->block_size, t->total_size - t->at));
     job->src = src;
     t->used += job->info.encoded_size;
     t->at += job->info.size;
@@ -7678,7 +7668,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
-    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    if (offset == 0 && size == total_size) LMC__VALID(t.used == src_size);
     return LMC_OK;
 }
 

@@ -865,7 +865,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK and LMC__TRY. */
+ * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -1015,11 +1015,13 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
+/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
+ * of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
+#define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
 /* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
@@ -6517,17 +6519,15 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->has_prediction = is_predicted;
     info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->is_stored)
-        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
-    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
+    if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
+    else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
-    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
-                            !(grouping & LMC__SPARSE)),
-               LMC_ERR_CORRUPT);
+        LMC__VALID((width == 2 || width == 4) && !order && !grouping);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
+    LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)));
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -6538,7 +6538,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__VALID(src[0] == LMC__BLOCK_SYNC);
     LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
@@ -6621,15 +6621,14 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     g->s = (mode - LMC__MASK_GAPS) >> 1;
     g->polarity = (mode - LMC__MASK_GAPS) & 1;
     g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    LMC__VALID(end - in >= 3);
     g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    LMC__VALID(g->k >= 1 && g->k <= n);
     g->low = in + 3;
     g->low_size = (g->k * g->s + 7) / 8;
     g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(g->room >= g->low_size);
+    LMC__VALID((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0);
     g->quotients = g->low + g->low_size;
     g->size = g->room - g->low_size;
     return LMC_OK;
@@ -6660,7 +6659,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
             j++;
             positions[i++] = (uint32_t)position;
             if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                LMC__VALID(position < own.n);
                 g->word = word;
                 g->sum = sum;
                 g->at = at;
@@ -6669,7 +6668,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
                 return LMC_OK;
             }
         }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        LMC__VALID(at < own.size);
         word = lmc__load_bits(own.quotients, own.size, 8 * at);
         at += 8;
     }
@@ -6679,7 +6678,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    LMC__VALID(g->quotients[size - 1] >> (g->bit & 7) == 1);
     *in = g->quotients + size;
     return LMC_OK;
 }
@@ -6769,15 +6768,15 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
     if (lmc__has_mode(nesting, n)) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         mode = *d->in++;
     }
     if (mode == 0) {
         *mask = lmc__take(d, size);
-        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+        LMC__VALID(*mask);
     } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         list = lmc__push_list(&d->stack, size);
         LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
@@ -6785,7 +6784,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        LMC__VALID(mode <= 2 * LMC__FROZEN_LEVELS);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
@@ -6794,7 +6793,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         d->stack.top = spare; /* the list stays for as long as its node needs it */
         *mask = list;
     }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
@@ -6849,7 +6848,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (node.end_leaf - node.first_leaf == 1) {
         if (node.first_leaf == tree->escape) {
             const uint8_t *const symbols = lmc__take(d, n);
-            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            LMC__VALID(symbols);
             memcpy(list, symbols, n);
         } else memset(list, tree->symbol[node.first_leaf], n);
         return LMC_OK;
@@ -6858,9 +6857,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (flat_depth) {
         const uint8_t *const bits = lmc__take(d, flat_depth * row);
         unsigned i;
-        LMC__CHECK(bits, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat_depth; i++)
-            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        LMC__VALID(bits);
+        for (i = 0; i < flat_depth; i++) LMC__VALID(lmc__is_tail_clear(bits + i * row, row, n));
         d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
         return LMC_OK;
     }
@@ -6878,23 +6876,22 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     const uint8_t *const range = lmc__take(d, 2), *fields;
-    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    LMC__VALID(range);
     first = range[0];
     count = range[1] + 1u;
     n_fields = count + (has_escape ? 1 : 0);
-    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    LMC__VALID(first + count <= 256);
     fields = lmc__take(d, (n_fields + 1) / 2);
-    LMC__CHECK(fields, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(fields);
+    LMC__VALID(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0);
     for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
         escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+        LMC__VALID(escape_length);
     }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
-                                     escape_length),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lengths[0] && lengths[count - 1]);
+    LMC__VALID(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length));
     return LMC_OK;
 }
 
@@ -6917,20 +6914,20 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
     unsigned mode;
     uint8_t *list;
     lmc__node node;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in < d->end);
     mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    LMC__VALID(mode <= LMC__PLANE_TREE_ESCAPE);
     side->list = NULL;
     side->value = 0;
     if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         side->value = *d->in++;
         return LMC_OK;
     }
     if (mode == LMC__PLANE_RAW) {
         const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
-        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        LMC__VALID(raw);
         side->list = raw;
         if (left >= n + slack) return LMC_OK;
         side->list = list = lmc__push_list(&d->stack, n);
@@ -7006,7 +7003,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         planes.row[p] = lmc__row_of(d, &side, n);
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
                         n, d->streaming);
@@ -7049,7 +7046,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
         if (!gaps.polarity) {
             *fits = gaps.k <= room;
@@ -7141,7 +7138,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
         n_changed += s.n_changed[c];
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     if (dst == base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
@@ -7189,9 +7186,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
-    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    LMC__VALID(thresholds);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
-        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        LMC__VALID(thresholds[c] > (c ? thresholds[c - 1] : 0));
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
@@ -7240,7 +7237,7 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, info->n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+        LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
@@ -7249,7 +7246,7 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
         for (p = g->grouping.n_natural; p < width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
                          d->streaming);
@@ -7354,45 +7351,41 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
                    group_size = lmc__load32(p + 20);
     memset(head, 0, sizeof *head);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
     q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    LMC__VALID(min == 0 || min >= 0u - 65535u);
     q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+    LMC__VALID(q->grid.is_log || !q->grid.is_signed);
+    LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
-                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
-               LMC_ERR_CORRUPT);
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
+    LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
     /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
      * 0. */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                       head->first_group == 0,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                   head->first_group == 0);
     } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                       head->first_group <= group_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                   head->first_group <= group_size);
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
@@ -7406,21 +7399,20 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 {
     lmc__quant_params *const q = &head->params;
     uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
-               LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >=
+               2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        LMC__VALID(q->table[i] > previous);
         previous = q->table[i];
     }
     head->positions = d->in;
     for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__VALID(position < info->n && (i == 0 || position > previous));
         previous = position;
     }
     head->values = d->in;
@@ -7430,8 +7422,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
     return LMC_OK;
 }
 
@@ -7541,13 +7532,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     /* Exceptions, too, must have codes that there are: their symbols are looked up with the
      * rest. */
     if (head.params.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
-                             : high.value <= head.params.table_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
@@ -7696,7 +7686,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
-    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    LMC__VALID(info.encoded_size == src_size);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction && o.prediction)
@@ -8083,12 +8073,12 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
-    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(t->block <= UINT32_MAX);
     job->number = (uint32_t)t->block++;
     LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
-    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    LMC__VALID(job->info.size == lmc__min64(t->block_size, t->total_size - t->at));
     job->src = src;
     t->used += job->info.encoded_size;
     t->at += job->info.size;
@@ -8177,7 +8167,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
-    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    if (offset == 0 && size == total_size) LMC__VALID(t.used == src_size);
     return LMC_OK;
 }
 
@@ -8660,16 +8650,14 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
     LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
     LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
-    /* R3-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
-               LMC_ERR_CHECKSUM);
+               LMC_ERR_CHECKSUM);                                              /* R3-4 */
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
     LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    /* R3-10 */
-    LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
+    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
     return LMC_OK;
 }
 
@@ -8721,15 +8709,13 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
-    /* R3-16 */
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__VALID(memcmp(trailer + 32, lmc__end_magic, 8) == 0); /* R3-15 */
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28),
+               LMC_ERR_CHECKSUM);                                    /* R3-16 */
     LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
     LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
-    /* R3-20 to R3-22 */
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+               lmc__load64(trailer + 16) == total); /* R3-20 to R3-22 */
     return LMC_OK;
 }
 
@@ -9024,11 +9010,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    /* R3-12 */
-    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
-               LMC_ERR_CORRUPT);
-    /* R3-13 */
-    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
     return LMC_OK;
 }
 
@@ -9215,12 +9198,11 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     key = lmc__load64(digest) & ~(uint64_t)3;
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
-    /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
-    LMC__CHECK(!(*place & flags & LMC__PATH_IS_ENTRY), LMC_ERR_CORRUPT);
-    LMC__CHECK(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(
+        *place & flags &
+        LMC__PATH_IS_ENTRY)); /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
+    LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
+    LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
     set->n += *place == 0;
     *place |= key | flags;
     return LMC_OK;
@@ -9300,10 +9282,10 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
-    LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section->kind));
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
-               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
+               LMC_ERR_UNSUPPORTED);                 /* R4-3 */
+    LMC__VALID(section->size <= LMC__MAX_BODY_SIZE); /* R4-5 */
     return LMC_OK;
 }
 
@@ -9330,7 +9312,7 @@ static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes
 /* One byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
-    LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) != 0);
     *v = lmc__take8(c);
     return LMC_OK;
 }
@@ -9343,13 +9325,13 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     uint8_t byte;
     *v = 0;
     do {
-        LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) != 0);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2-1 */
+        LMC__VALID(shift < 63 || byte <= 1); /* R2-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2-1 */
+    LMC__VALID(byte != 0 || shift == 7); /* R2-1 */
     return LMC_OK;
 }
 
@@ -9357,7 +9339,7 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
-    LMC__CHECK(*v <= max, LMC_ERR_CORRUPT);
+    LMC__VALID(*v <= max);
     return LMC_OK;
 }
 
@@ -9367,7 +9349,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 {
     uint64_t v;
     LMC__TRY(lmc__get_limited(c, &v, max));
-    LMC__CHECK(v <= lmc__left(c), LMC_ERR_CORRUPT);
+    LMC__VALID(v <= lmc__left(c));
     *size = (uint32_t)v;
     *p = lmc__take_bytes(c, (size_t)v);
     return LMC_OK;
@@ -9382,9 +9364,8 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
-        /* R4-54 */
-        LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R4-55 */
+        LMC__VALID(size <= lmc__left(c) && (is_first || tag > last)); /* R4-54 */
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);              /* R4-55 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -9619,21 +9600,17 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R4-35 */
-        LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
-            /* R4-36 */
-            LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, name, size) != 0,
-                       LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
+                       memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
         (void)lmc__put_chars(x, "", 1);
     }
     LMC__TRY(lmc__get8(c, &t->rank));
-    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    LMC__VALID(t->rank <= LMC_MAX_RANK); /* R4-37 */
     t->shape = x->tensors ? x->words + x->n_words : NULL;
     for (i = 0; i < t->rank; i++, x->n_words++) {
         LMC__TRY(lmc__get_varint(c, &v));
@@ -9642,7 +9619,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
     if (!x->tensors) return LMC_OK;
     t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
-    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
+    LMC__VALID(t->size != UINT64_MAX); /* R4-39 */
     return LMC_OK;
 }
 
@@ -9663,20 +9640,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &back));
-    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    LMC__VALID(!(form & LMC__TENSOR_IS_LIKE) || back != 0); /* R4-30 */
     if (back) {
         LMC__TRY(lmc__get8(c, &prefix));
         LMC__TRY(lmc__get8(c, &suffix));
     }
     LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
-    /* R2-3 */
-    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    LMC__VALID(middle_size == 0 || memchr(middle, 0, middle_size) == NULL); /* R2-3 */
     if (x->tensors && back) {
         const lmc__item *item;
-        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        LMC__VALID(back <= x->n_tensors); /* R4-30 */
         reference = &x->tensors[x->n_tensors - back];
         item = &x->items[x->n_tensors - back];
-        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        LMC__VALID(prefix + suffix <= item->size); /* R4-31 */
         before = item->name;
         behind = item->name + item->size - suffix;
     }
@@ -9686,7 +9662,7 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     (void)lmc__put_chars(x, "", 1);
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+        LMC__VALID(gap != 0); /* R4-33 */
     }
     if (!(form & LMC__TENSOR_IS_LIKE)) {
         LMC__TRY(lmc__parse_type(x, &t));
@@ -9697,20 +9673,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
         t.size = reference->size;
     }
     if (form & LMC__TENSOR_HAS_LOSS) {
-        LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 6);
         t.loss.generation = lmc__take8(c);
         t.loss.measure = (enum lmc_measure)lmc__take8(c);
         t.loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
-        /* R4-38 */
-        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);        /* R4-38 */
+        LMC__VALID(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE); /* R4-38 */
     }
     if (x->tensors) {
         const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
                                 NULL};
-        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        LMC__VALID(gap <= file->size - *position);
         t.offset = *position + gap;
-        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        LMC__VALID(t.size <= file->size - t.offset); /* R4-40 */
         *position = t.offset + t.size;
         x->tensors[x->n_tensors] = t;
         x->items[x->n_tensors] = item;
@@ -9733,10 +9708,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     memset(&file, 0, sizeof file);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
-                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(form & LMC__FILE_IS_UNKNOWN) ||
+               (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1)); /* R4-16 */
     LMC__TRY(lmc__get8(c, &prefix));
     LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
     if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
@@ -9748,23 +9721,21 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
         file.mode = (uint32_t)v;
     }
     if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 12);
         file.has_mtime = 1;
         file.mtime_s = (int64_t)lmc__take64(c);
         file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+        LMC__VALID(file.mtime_ns <= 999999999u); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
-    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    LMC__VALID(!x->tensors || prefix <= x->path_size); /* R4-17 */
     file.path = lmc__put_chars(x, x->path, prefix);
     (void)lmc__put_chars(x, rest, rest_size);
     (void)lmc__put_chars(x, "", 1);
     x->path = file.path;
     x->path_size = prefix + rest_size;
-    /* R4-23 */
-    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size)); /* R4-23 */
     file.n_tensors = (size_t)n_tensors;
     if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
     for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
@@ -9774,7 +9745,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     f->file = file;
     f->start = x->start;
     if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    LMC__VALID(file.size <= LMC__MAX_FILE_SIZE - x->start); /* R4-13 */
     x->start += file.size;
     return LMC_OK;
 }
@@ -9796,13 +9767,13 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     uint64_t i;
     int pass;
     LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     memset(&x, 0, sizeof x);
     for (pass = 0; pass < 2; pass++) {
         x.c.p = body;
         x.c.end = body + size;
         LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
-        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        LMC__VALID(x.n_files >= 1); /* R4-14 */
         x.path = "";
         x.path_size = 0;
         for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
@@ -9824,7 +9795,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
+        LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -9840,9 +9811,8 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
         size_t shared = 0;
-        /* R4-24 */
-        LMC__CHECK(i == 0 || (*file->path && (!first->is_described || *first->file.path)),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(i == 0 ||
+                   (*file->path && (!first->is_described || *first->file.path))); /* R4-24 */
         while (file->path[shared] && file->path[shared] == before[shared]) shared++;
         LMC__TRY(lmc__add_path(&l->paths, file->path, shared, file->kind == LMC_FILE_DIRECTORY));
         before = file->path;
@@ -10207,12 +10177,8 @@ static int lmc__is_own_prediction(const lmc__run *run)
 /* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
-               LMC_ERR_CORRUPT);
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 
@@ -10234,13 +10200,12 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    LMC__VALID(run->size >= 1); /* R4-42 */
     LMC__TRY(lmc__get_varint(c, &block_size));
-    /* R4-43 */
     LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
                    block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
                    (block_size & (block_size - 1)) == 0,
-               LMC_ERR_UNSUPPORTED);
+               LMC_ERR_UNSUPPORTED); /* R4-43 */
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     if (run->prediction > LMC__PREDICT_OWN) {
@@ -10249,7 +10214,7 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     }
     run->block_size = (size_t)block_size;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R4-46 */
+    LMC__VALID(run->n_blocks <= UINT32_MAX); /* R4-46 */
     return LMC_OK;
 }
 
@@ -10261,15 +10226,15 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = 0;
     s->base_offset = 0;
     LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(s->size != 0, LMC_ERR_CORRUPT); /* R4-47 */
+    LMC__VALID(s->size != 0); /* R4-47 */
     LMC__TRY(lmc__get_varint(c, &reference));
     if (reference-- == 0) return LMC_OK;
     *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
-    LMC__CHECK(*last >= 0 && *last < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(*last >= 0 && *last < UINT32_MAX);
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R4-48 */
+        LMC__VALID(s->base_offset != 0); /* R4-48 */
     }
     return LMC_OK;
 }
@@ -10289,28 +10254,28 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     int64_t last = -1;
     lmc__segment s;
     lmc__cursor c = {body, body};
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
+    LMC__VALID(run->size <= limit - *position); /* R4-11 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R4-45 */
+        LMC__VALID(n_segments >= 1); /* R4-45 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
         for (i = 0; i < n_segments; i++) {
             const uint64_t left = run->start + run->size - s.start;
             LMC__TRY(lmc__get_segment(&c, &s, &last));
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R4-47 */
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R4-47 */
+            LMC__VALID(s.size <= left);                          /* R4-47 */
+            LMC__VALID(run->conversion == 0 || s.size % 2 == 0); /* R4-47 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
+        LMC__VALID(s.start == run->start + run->size); /* R4-47 */
     }
     run->has_records = lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
@@ -10509,19 +10474,16 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
     last.size = 0;
     for (i = 0; i < n; i++) {
         uint32_t key_size, value_size;
-        LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 8);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R8-13 */
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                       value_size <= LMC__MAX_VALUE_SIZE,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
+                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
         next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
-        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
-        /* R8-14 */
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
     }
     return LMC_OK;
@@ -10728,14 +10690,12 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
     /* H-2 */
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l));
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
     /* H-5 */
-    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0);
     return LMC_OK;
 }
 
@@ -11440,8 +11400,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
         is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
-    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    LMC__VALID(!is_kept || r->hashes.size == 0);
+    LMC__VALID(r->listing.n_streams && !r->has_rows);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
@@ -11481,7 +11441,7 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (l->n_streams == 0) return LMC_OK;
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (stream->is_unknown) stream->size = r->position;
-    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__end_restored(r));
     while (++r->file < l->n_files) {
@@ -11526,7 +11486,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__VALID(info.size == size); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -11548,7 +11508,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
-    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+    if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction && unread != LMC_OK) {
@@ -11582,7 +11542,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     enum lmc_status unread;
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams && r->n_runs < UINT32_MAX);
     LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -11610,13 +11570,12 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
-    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams);
     LMC__TRY(lmc__index_run_end(&r->index));
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    /* R8-1, R8-2 */
-    LMC__CHECK(r->body.size == rows->size &&
-                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(
+        r->body.size == rows->size &&
+        (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0)); /* R8-1, R8-2 */
     r->has_rows = 1;
     return LMC_OK;
 }
@@ -11635,32 +11594,27 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
+               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
     lmc__get_index_head(&head, r->body.data);
-    /* R8-3 */
-    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
+    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
+    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
     *metadata = c;
     *n = head.n_metadata;
     LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R8-4 */
-    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
@@ -11700,7 +11654,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         index_at = r->offset;
         LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
-        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        LMC__VALID(r->has_rows == lmc__is_kind(&section, "INDX")); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
@@ -11719,8 +11673,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
-    /* R3-22 */
-    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
 }
@@ -11881,8 +11834,7 @@ typedef struct lmc__index_parser {
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;
-    LMC__CHECK(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size);
     return LMC_OK;
 }
 
@@ -11901,10 +11853,10 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc_file *const file = &lmc__listed_at(l, i)->file;
         const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
-        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(&x->c) >= lmc__facts_head_size(file) + size);
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
-            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
             stream->size = file->size; /* it is the only one of its stream */
         }
         file->crc = lmc__take32(&x->c);
@@ -11922,15 +11874,14 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     lmc__tables *const t = x->t;
     lmc__listing *const l = &t->listing;
     lmc__reader_run r;
-    LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams);
     memset(&r, 0, sizeof r);
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
     l->has_records |= r.run.has_records;
-    LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
-                   stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
+               stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
     r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
@@ -11949,27 +11900,26 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) >= 5);
     memcpy(section.kind, lmc__take_bytes(c, 4), 4);
-    LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section.kind));
     LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
-    LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(stored >= LMC__SECTION_HEADER_SIZE);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
-        LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
+        LMC__VALID(x->t->listing.n_streams);
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
         LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
-        LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"));
         LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        LMC__VALID(size <= lmc__left(c));
         body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
-            LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
+            LMC__VALID(stored == LMC__SECTION_HEADER_SIZE + size);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
         } else LMC__TRY(lmc__parse_run_entry(x, body, (size_t)size, stored));
     }
@@ -12015,11 +11965,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
-    if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
     else LMC__TRY(lmc__check_header(head.header, k));
     x.features = lmc__get_features(head.header);
     for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
-    LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
+    LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
     metadata = x.c;
@@ -12029,9 +11979,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
     return LMC_OK;
@@ -12181,7 +12130,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
                                                  uint64_t size)
 {
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
-    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
@@ -12236,7 +12185,7 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
         lmc_block_info info;
         LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        LMC__VALID(info.encoded_size <= left);
         lmc__store32(rows, (uint32_t)info.encoded_size);
         lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
         code += info.encoded_size;
@@ -12267,13 +12216,12 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
-        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
-                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
+                   encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
         block_at[i] = at;
         at += encoded;
     }
-    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    LMC__VALID(at == run->end); /* R8-8 */
     block_at[i] = at;
     t->rows.size += (size_t)size;
     t->block_at.size += 8 * ((size_t)n + 1);
@@ -12326,17 +12274,15 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-                   index_size == total - LMC__TRAILER_SIZE - index_at,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
+               index_size == total - LMC__TRAILER_SIZE - index_at);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
-                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, "INDX") &&
+               section.size == index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
@@ -12480,10 +12426,9 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     const uint8_t *entry = lmc__row_at(&r->tables, run, block);
     LMC__TRY(
         lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
-                   lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
+    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
+    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -12748,9 +12693,8 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                          LMC_FINGERPRINT_SIZE) == 0,
-                   LMC_ERR_CORRUPT); /* R8-11 */
+        LMC__VALID(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0); /* R8-11 */
     }
     return LMC_OK;
 }
@@ -12858,7 +12802,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
     LMC__TRY(lmc__get_section(&section, head, k));
-    LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, kind) && section.size == size);
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
     LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
                LMC_ERR_CHECKSUM);

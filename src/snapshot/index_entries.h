@@ -202,19 +202,16 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
     last.size = 0;
     for (i = 0; i < n; i++) {
         uint32_t key_size, value_size;
-        LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 8);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R8-13 */
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                       value_size <= LMC__MAX_VALUE_SIZE,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
+                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
         next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
-        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
-        /* R8-14 */
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
     }
     return LMC_OK;

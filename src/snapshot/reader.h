@@ -163,7 +163,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
                                                  uint64_t size)
 {
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
-    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
@@ -218,7 +218,7 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
         lmc_block_info info;
         LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        LMC__VALID(info.encoded_size <= left);
         lmc__store32(rows, (uint32_t)info.encoded_size);
         lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
         code += info.encoded_size;
@@ -249,13 +249,12 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
-        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
-                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
+                   encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
         block_at[i] = at;
         at += encoded;
     }
-    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    LMC__VALID(at == run->end); /* R8-8 */
     block_at[i] = at;
     t->rows.size += (size_t)size;
     t->block_at.size += 8 * ((size_t)n + 1);
@@ -308,17 +307,15 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-                   index_size == total - LMC__TRAILER_SIZE - index_at,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
+               index_size == total - LMC__TRAILER_SIZE - index_at);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
-                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, "INDX") &&
+               section.size == index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
@@ -462,10 +459,9 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     const uint8_t *entry = lmc__row_at(&r->tables, run, block);
     LMC__TRY(
         lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
-                   lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
+    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
+    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -730,9 +726,8 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                          LMC_FINGERPRINT_SIZE) == 0,
-                   LMC_ERR_CORRUPT); /* R8-11 */
+        LMC__VALID(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0); /* R8-11 */
     }
     return LMC_OK;
 }

@@ -292,8 +292,8 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
         is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
-    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    LMC__VALID(!is_kept || r->hashes.size == 0);
+    LMC__VALID(r->listing.n_streams && !r->has_rows);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
@@ -333,7 +333,7 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (l->n_streams == 0) return LMC_OK;
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (stream->is_unknown) stream->size = r->position;
-    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__end_restored(r));
     while (++r->file < l->n_files) {
@@ -378,7 +378,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__VALID(info.size == size); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -400,7 +400,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
-    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+    if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction && unread != LMC_OK) {
@@ -434,7 +434,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     enum lmc_status unread;
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams && r->n_runs < UINT32_MAX);
     LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -462,13 +462,12 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
-    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams);
     LMC__TRY(lmc__index_run_end(&r->index));
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    /* R8-1, R8-2 */
-    LMC__CHECK(r->body.size == rows->size &&
-                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(
+        r->body.size == rows->size &&
+        (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0)); /* R8-1, R8-2 */
     r->has_rows = 1;
     return LMC_OK;
 }
@@ -487,32 +486,27 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
+               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
     lmc__get_index_head(&head, r->body.data);
-    /* R8-3 */
-    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
+    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
+    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
     *metadata = c;
     *n = head.n_metadata;
     LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R8-4 */
-    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
@@ -552,7 +546,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         index_at = r->offset;
         LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
-        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        LMC__VALID(r->has_rows == lmc__is_kind(&section, "INDX")); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
@@ -571,8 +565,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
-    /* R3-22 */
-    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
 }
