@@ -2,9 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
-#include "kernels/vec_avx512.h"
+#include "kernels/vec.h"
 
 /*
  * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
@@ -296,22 +294,14 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
  * leaves the rest to the scalar one. */
-#if LMC__X86
-#define LMC__LANES 8 /* elements of 32 bits in a vector */
-#define LMC__INLINE_VEC LMC__INLINE_AVX2
-#define LMC__STATIC_VEC LMC__AVX2 static
-#else
-#define LMC__LANES 4
-#define LMC__INLINE_VEC LMC__INLINE
-#define LMC__STATIC_VEC static
-#endif
-typedef uint32_t lmc__u32v __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t lmc__i32v __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t lmc__u64v __attribute__((vector_size(4 * LMC__LANES)));
-typedef float lmc__f32v __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t lmc__u16v __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t lmc__w16v __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t lmc__w8v __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
 LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)

@@ -1,7 +1,6 @@
 #pragma once
 #include "base/platform.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
 /*
@@ -88,16 +87,13 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 
 #if LMC__NEON
 LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
-#define LMC__VECTOR uint8x16_t
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
 #elif LMC__X86
 LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#define LMC__VECTOR __m256i
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
 #endif
 #if LMC__NEON || LMC__X86
+#define LMC__VECTOR lmc__vector
+#define LMC__ISA LMC__VEC
+#define LMC__INLINE_ISA LMC__INLINE_VEC
 #include "kernels/residual_vec.inl"
 #endif
 

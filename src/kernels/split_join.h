@@ -3,8 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/vec_swar.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/residual.h"
 
@@ -27,7 +26,7 @@
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. */
+ * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -35,6 +34,7 @@
     case 4: call(4); break;                                                                        \
     default: call(8);                                                                              \
     }
+#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
 
 /* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
@@ -139,8 +139,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 
 /* Copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, enum lmc__order order)
-{
+                              unsigned width, enum lmc__order order){
 #define LMC__CALL(w)                                                                               \
     if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
     else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
@@ -152,27 +151,28 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #endif
 
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-#elif LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#endif
+ * the loop. The rest is the scalar kernel's. */
 #if LMC__NEON || LMC__X86
+#define LMC__VECTOR lmc__vector
+#define LMC__ISA LMC__VEC
+#define LMC__INLINE_ISA LMC__INLINE_VEC
 #include "kernels/split_join_vec.inl"
-#endif
 
-#if LMC__NEON
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           enum lmc__order order){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
+/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
+#ifndef LMC_NO_ENCODER
+LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                     unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(split_body)(planes, src, n, w, order)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#endif
 #endif
 
 /* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
@@ -183,35 +183,7 @@ static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t
 #define LMC__INLINE_ISA LMC__INLINE_AVX512
 #include "kernels/split_join_vec.inl"
 
-/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, enum lmc__order order)
-{
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
-#endif
-
 #ifndef LMC_NO_ENCODER
-#if LMC__NEON
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            enum lmc__order order){
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#endif
-
-#if LMC__X86
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, enum lmc__order order){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
 /* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
@@ -220,5 +192,5 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
 #endif /* LMC_NO_ENCODER */
+#endif
