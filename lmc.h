@@ -18408,16 +18408,18 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
  * between tensors are AUTO.
  *
- * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
- * Between the tensors of an archive stand headers that hardly differ: where the writer can read
- * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
- * another.
+ * What predicts them:
  *
- * A tensor is predicted by its twin, if that was written before and can be read back; else by the
- * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
- * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
+ *   bytes before the first tensor   the file's header text (texts.h), if they contain it
+ *   bytes between tensors           earlier ones of the same size, where the writer can read back:
+ *                                   the headers in an archive hardly differ
+ *   a tensor                        its twin, if that was written before and can be read back; else
+ *                                   the base's tensor of that name, or of one that differs in what
+ *                                   stands before it
+ *   a quantised tensor              its second moment, or nothing
+ *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * The plan depends on descriptions alone: so the bytes written are the same however the file
  * comes. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
@@ -18425,24 +18427,23 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them. */
+ * others have, as each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them by its name
- * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
- * that has changed, and stores that keep equal ranges of bytes once find them. */
+/* Such a run ends behind one of them by its name and size alone, every so many bytes on average: so
+ * blocks are the same again behind a tensor that has changed, for stores that keep equal ranges of
+ * bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Fewer bytes between tensors are not worth a reference; more are no headers. */
+/* Bytes between tensors that may be headers. A tensor of at most TINY_SIZE bytes between two of
+ * them is coded with them. So many sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
-/* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
 
 /* Bytes between tensors that were written. */
@@ -18495,7 +18496,6 @@ typedef struct lmc__quantized_range {
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
-/* Valid until the next file begins. */
 static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
     return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
@@ -18515,8 +18515,8 @@ static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uin
     return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
-/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
- * second moment, nor parts of elements. */
+/* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
+ * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
                             uint64_t size)
 {
@@ -18544,7 +18544,6 @@ typedef struct lmc__written_block {
     size_t size;
 } lmc__written_block;
 
-/* Where that byte of a stream is, which belongs to a run. */
 static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
 {
     const lmc__written_run *const run =
@@ -18641,8 +18640,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
- * that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation, and has
+ * its second moment as a twin if it wants one. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -18656,10 +18655,10 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Whether, and in how many bytes before the first tensor, the header text may be. */
+/* In how many bytes before the first tensor the header text may be, which are held in memory; 0: in
+ * none. */
 static enum lmc_status lmc__plan_header(lmc__planner *p)
 {
     const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
@@ -18718,8 +18717,7 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
- * that is promised wrongly costs only size: what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -18739,8 +18737,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
- * it is always the same: it is asked for when runs are planned and when segments are written. */
+/* What predicts a tensor; t: NULL for a file without tensors. Asked again, it is the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
@@ -18795,8 +18792,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
- * gap between them is of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
+ * (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -18848,8 +18845,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
- * or header_size. It begins with a quotation mark. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
+ * header_size. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -18905,7 +18902,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. A wrong guess costs only size. */
+ * then they are remembered. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -18949,10 +18946,8 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown.
- *
- * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
- * so every byte is in a run, and each call makes one of at least one byte. */
+ * so many are wanted; available: all that are known to come if the file's size is unknown. A run
+ * has whole elements; what does not fill one is left for a run of bytes, which comes next. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
                                                size_t available, lmc__planned_run *run)
 {
@@ -18993,8 +18988,8 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *d
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
- * would be too far away. */
+/* The same, of a run of that kind of prediction; not predicted if that would be too far away
+ * (work.h). */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
                                             uint64_t base_offset)
@@ -19035,8 +19030,8 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__pla
     return lmc__append_segment(p, at, stop - at, 0, 0);
 }
 
-/* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. */
+/* The segments of a planned run: one for each tensor, or for all of a file without tensors; none if
+ * it is not predicted. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
@@ -19078,7 +19073,7 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+ * predicted alike, with its segments. None has tensors; so a run has whole files. */
 LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;
@@ -20092,7 +20087,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ * at the end of one buffer is moved to before what the other one holds:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
@@ -20100,18 +20095,17 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
- * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
- * section that refers to this snapshot.
+ * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
+ * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
+ * refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come.
+ * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
+ * come.
  *
- * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
+ * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
+ * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -20187,7 +20181,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
  * those, or zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
@@ -20214,7 +20208,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
-/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
@@ -20239,9 +20233,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 }
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
- * written at once. */
+ * made, and reads on if the other buffer is free. Without threads what was decoded is written at
+ * once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -20273,9 +20266,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes. Room before what was read is that for the largest block of the run at hand
- * then; the next run's may be larger, and then what was read moves up. */
+/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
+ * the room there, which was for the blocks of another run. If nothing comes any more, nothing
+ * changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -20319,8 +20312,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there: they are used now, but stay where they are until more are
- * fetched. */
+/* The next size bytes, which are there, and stay until more are fetched. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -20328,9 +20320,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
- * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
- * compared, so whoever parses it parses what was written. */
+/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
+ * may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -20350,8 +20341,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
- * are to be checked: there is one at most. */
+/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -20367,9 +20357,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
- * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
- * index gets room for. In place, blocks that have bytes of two files could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
+ * not known yet of them the index gets room for. In place, blocks that have bytes of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -20426,9 +20416,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
- * run says of its size; a prediction is read to where the block will be decoded over it. unread:
- * LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
+ * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -20495,8 +20484,7 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given, so that must have reached the caller: the wave is decoded, and what it made is written,
- * before its first prediction is read. */
+ * given: so all that is decoded or planned is written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -20540,10 +20528,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
- * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
- * *metadata: where that begins, n entries. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
+ * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
+ * fingerprint and hashes. What is not known of files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                           lmc__cursor *metadata, uint32_t *n)
@@ -20594,8 +20581,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, u
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
- * takes its blocks with it. */
+/* All of the stream, of which not a byte may be left. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -20953,32 +20939,30 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * which is read to that place. Only the first and the last of a range may be wanted in part, and
  * take a buffer.
  *
  * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
- * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
  *
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
- * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
- * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
+ * Where they are not, a link is asked for less than a block, again and again for neighbours. It
+ * then decodes to a *window*, from which the next questions are answered. What all of that may cost
+ * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
+ * while a prediction is read.
  *
- * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
- * latter bring tables with gaps, and a way to read a run of their own (read_run). */
+ * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
+ * read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
+     * code of several runs; else none */
     lmc__buffer held;
     /* of what is being read whole; the body of the section of hashes, once they were asked for */
     lmc__buffer fingerprints, hashes;
     /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -20993,7 +20977,7 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
+    /* for readers of this as a base; for its own runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
     lmc__meter own_meter, *meter;
@@ -21084,8 +21068,8 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before what is held, the tail, it is read with as many bytes before it: these are held then, and
- * have the rows of most files. */
+ * before the tail, which is held, as many bytes before it are read, too, and held then: they have
+ * the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -21103,8 +21087,8 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
- * listed without. */
+ * predict them are there. Those of a base only if that is at hand: a delta may be listed
+ * without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -21119,14 +21103,12 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
@@ -21190,8 +21172,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index: to fetch them again would be a request for nothing. Those that
- * are wrong are no reason not to open the file: whoever wants them will be told. */
+/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
+ * will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -21205,16 +21187,15 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
     return LMC_OK;
 }
 
-/* What the rows say of a block; they were read. */
 static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
 {
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
- * the header. A second one for what of a large index lies before it. The header itself is read
- * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be. Header, index and trailer must leave nothing out. */
+/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
+ * header. A second one for what of a large index lies before it. The header itself is read where it
+ * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
+ * be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -21285,12 +21266,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. A source that several workers read at once is near: there each
- * reads a block. */
+/* Code that is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
- * that ends there. Of what stands at an end of the run no rows are wanted. */
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
+ * ends there. At an end of the run no rows are wanted. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -21304,8 +21284,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 }
 
 /* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request, with the sections between
- * them; the others follow when it is their turn. */
+ * the first ones, as much as is fetched at once, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -21331,9 +21310,9 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
- * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
- * prediction of the first one, if that is not wanted whole. */
+/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
+ * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
+ * whole. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -21342,7 +21321,6 @@ typedef struct lmc__wanted {
     size_t n, head;
 } lmc__wanted;
 
-/* Predictions of blocks that are not wanted whole go there. */
 static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 {
     return &r->base[run->prediction == LMC__PREDICT_OWN];
@@ -21377,8 +21355,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows, and not one of another file with the same number and size. */
+/* The header of a block, which must be the very one that the index knows, and not one of another
+ * file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -21392,8 +21370,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. A block that is not the one that the index knows is refused before it
- * is decoded. If the source can be read by several at once, each reads what it decodes. */
+/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -21415,7 +21392,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or will be, in c->in[0]. */
+ * their code is, or with parallel_reads will be, in c->in[0]. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -21453,9 +21430,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
- * wave by wave. has_code: all of it is in the coder's, and not too much. */
+/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
+ * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
+ * has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -21495,8 +21472,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
- * in one request, and its rows are made of it. */
+/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+ * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -21520,11 +21497,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
- * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
- * alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
+ * asked for from front to back is decoded once, and what is asked for here and there costs a block.
+ * Where a neighbour is damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -21587,8 +21563,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
- * on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -21608,9 +21583,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep; in damaged files runs may lie one over the other, so it is asked again. */
+/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
+ * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
+ * files is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -21631,7 +21606,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+ * says. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)

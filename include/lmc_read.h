@@ -11072,7 +11072,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ * at the end of one buffer is moved to before what the other one holds:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
@@ -11080,18 +11080,17 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
- * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
- * section that refers to this snapshot.
+ * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
+ * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
+ * refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come.
+ * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
+ * come.
  *
- * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
+ * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
+ * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -11167,7 +11166,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
  * those, or zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
@@ -11194,7 +11193,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
-/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
@@ -11219,9 +11218,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 }
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
- * written at once. */
+ * made, and reads on if the other buffer is free. Without threads what was decoded is written at
+ * once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -11253,9 +11251,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes. Room before what was read is that for the largest block of the run at hand
- * then; the next run's may be larger, and then what was read moves up. */
+/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
+ * the room there, which was for the blocks of another run. If nothing comes any more, nothing
+ * changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -11299,8 +11297,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there: they are used now, but stay where they are until more are
- * fetched. */
+/* The next size bytes, which are there, and stay until more are fetched. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -11308,9 +11305,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
- * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
- * compared, so whoever parses it parses what was written. */
+/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
+ * may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -11330,8 +11326,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
- * are to be checked: there is one at most. */
+/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -11347,9 +11342,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
- * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
- * index gets room for. In place, blocks that have bytes of two files could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
+ * not known yet of them the index gets room for. In place, blocks that have bytes of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -11406,9 +11401,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
- * run says of its size; a prediction is read to where the block will be decoded over it. unread:
- * LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
+ * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -11475,8 +11469,7 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given, so that must have reached the caller: the wave is decoded, and what it made is written,
- * before its first prediction is read. */
+ * given: so all that is decoded or planned is written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -11520,10 +11513,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
- * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
- * *metadata: where that begins, n entries. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
+ * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
+ * fingerprint and hashes. What is not known of files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                           lmc__cursor *metadata, uint32_t *n)
@@ -11574,8 +11566,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, u
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
- * takes its blocks with it. */
+/* All of the stream, of which not a byte may be left. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -11933,32 +11924,30 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * which is read to that place. Only the first and the last of a range may be wanted in part, and
  * take a buffer.
  *
  * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
- * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
  *
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
- * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
- * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
+ * Where they are not, a link is asked for less than a block, again and again for neighbours. It
+ * then decodes to a *window*, from which the next questions are answered. What all of that may cost
+ * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
+ * while a prediction is read.
  *
- * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
- * latter bring tables with gaps, and a way to read a run of their own (read_run). */
+ * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
+ * read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
+     * code of several runs; else none */
     lmc__buffer held;
     /* of what is being read whole; the body of the section of hashes, once they were asked for */
     lmc__buffer fingerprints, hashes;
     /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -11973,7 +11962,7 @@ struct lmc_reader {
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
+    /* for readers of this as a base; for its own runs */
     lmc__windows as_base, back;
     /* the chain's: own_meter, or that of the base or lender */
     lmc__meter own_meter, *meter;
@@ -12064,8 +12053,8 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before what is held, the tail, it is read with as many bytes before it: these are held then, and
- * have the rows of most files. */
+ * before the tail, which is held, as many bytes before it are read, too, and held then: they have
+ * the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
@@ -12083,8 +12072,8 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
- * listed without. */
+ * predict them are there. Those of a base only if that is at hand: a delta may be listed
+ * without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -12099,14 +12088,12 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
@@ -12170,8 +12157,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index: to fetch them again would be a request for nothing. Those that
- * are wrong are no reason not to open the file: whoever wants them will be told. */
+/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
+ * will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -12185,16 +12172,15 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
     return LMC_OK;
 }
 
-/* What the rows say of a block; they were read. */
 static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
 {
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
- * the header. A second one for what of a large index lies before it. The header itself is read
- * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be. Header, index and trailer must leave nothing out. */
+/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
+ * header. A second one for what of a large index lies before it. The header itself is read where it
+ * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
+ * be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -12265,12 +12251,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. A source that several workers read at once is near: there each
- * reads a block. */
+/* Code that is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
- * that ends there. Of what stands at an end of the run no rows are wanted. */
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
+ * ends there. At an end of the run no rows are wanted. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -12284,8 +12269,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 }
 
 /* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request, with the sections between
- * them; the others follow when it is their turn. */
+ * the first ones, as much as is fetched at once, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -12311,9 +12295,9 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
- * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
- * prediction of the first one, if that is not wanted whole. */
+/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
+ * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
+ * whole. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -12322,7 +12306,6 @@ typedef struct lmc__wanted {
     size_t n, head;
 } lmc__wanted;
 
-/* Predictions of blocks that are not wanted whole go there. */
 static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 {
     return &r->base[run->prediction == LMC__PREDICT_OWN];
@@ -12357,8 +12340,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows, and not one of another file with the same number and size. */
+/* The header of a block, which must be the very one that the index knows, and not one of another
+ * file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -12372,8 +12355,7 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. A block that is not the one that the index knows is refused before it
- * is decoded. If the source can be read by several at once, each reads what it decodes. */
+/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -12395,7 +12377,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or will be, in c->in[0]. */
+ * their code is, or with parallel_reads will be, in c->in[0]. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -12433,9 +12415,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
- * wave by wave. has_code: all of it is in the coder's, and not too much. */
+/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
+ * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
+ * has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -12475,8 +12457,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
- * in one request, and its rows are made of it. */
+/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+ * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -12500,11 +12482,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
- * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
- * alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
+ * asked for from front to back is decoded once, and what is asked for here and there costs a block.
+ * Where a neighbour is damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -12567,8 +12548,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
- * on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -12588,9 +12568,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep; in damaged files runs may lie one over the other, so it is asked again. */
+/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
+ * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
+ * files is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -12611,7 +12591,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+ * says. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)

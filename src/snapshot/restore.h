@@ -24,7 +24,7 @@
  * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ * at the end of one buffer is moved to before what the other one holds:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
@@ -32,18 +32,17 @@
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
- * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
- * section that refers to this snapshot.
+ * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
+ * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
+ * refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come.
+ * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
+ * come.
  *
- * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
+ * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
+ * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     /* of the section at hand; of a RUN, its segments */
     lmc__buffer body, segments;
@@ -119,7 +118,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
  * those, or zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
@@ -146,7 +145,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
-/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
@@ -171,9 +170,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 }
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
- * written at once. */
+ * made, and reads on if the other buffer is free. Without threads what was decoded is written at
+ * once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -205,9 +203,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes. Room before what was read is that for the largest block of the run at hand
- * then; the next run's may be larger, and then what was read moves up. */
+/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
+ * the room there, which was for the blocks of another run. If nothing comes any more, nothing
+ * changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -251,8 +249,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there: they are used now, but stay where they are until more are
- * fetched. */
+/* The next size bytes, which are there, and stay until more are fetched. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -260,9 +257,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
- * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
- * compared, so whoever parses it parses what was written. */
+/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
+ * may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -282,8 +278,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
- * are to be checked: there is one at most. */
+/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -299,9 +294,9 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
- * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
- * index gets room for. In place, blocks that have bytes of two files could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
+ * not known yet of them the index gets room for. In place, blocks that have bytes of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -358,9 +353,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
- * run says of its size; a prediction is read to where the block will be decoded over it. unread:
- * LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
+ * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -427,8 +421,7 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given, so that must have reached the caller: the wave is decoded, and what it made is written,
- * before its first prediction is read. */
+ * given: so all that is decoded or planned is written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
@@ -472,10 +465,9 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
- * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
- * *metadata: where that begins, n entries. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
+ * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
+ * fingerprint and hashes. What is not known of files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                           lmc__cursor *metadata, uint32_t *n)
@@ -526,8 +518,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, u
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
- * takes its blocks with it. */
+/* All of the stream, of which not a byte may be left. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
