@@ -1464,6 +1464,11 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     return LMC_OK;
 }
 
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
@@ -1507,6 +1512,7 @@ enum {
 /* == base/wire_file.h ========================================================================== */
 
 /* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
+#ifndef LMC_NO_SNAPSHOT
 
 /* Header (spec 3.1). */
 #define LMC__HEADER_SIZE 64u
@@ -1571,6 +1577,7 @@ enum {
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+#endif
 #endif
 
 /* == kernels/types.h =========================================================================== */
@@ -2690,11 +2697,13 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
+#endif
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
@@ -2743,7 +2752,6 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }
 #endif
-#endif
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
@@ -2751,7 +2759,6 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. */
-#if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -2777,10 +2784,12 @@ LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
+#endif
 
 /* And back: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
@@ -3229,14 +3238,12 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
-#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
  * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
  * what that misses, and takes one addition for each vector. */
-#if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -3539,27 +3546,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-/* The inverse of split_body, one vector of each plane at a time. */
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
 #ifndef LMC_NO_ENCODER
 /* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
  * vector for each plane, with none left over. The scalar kernel does the rest. */
@@ -3587,6 +3573,27 @@ LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8
 #undef LMC__ISA
 #undef LMC__INLINE_ISA
 /* -- */
+
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    lmc__vector v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
@@ -3674,26 +3681,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 8) LMC__ISA(join_step)(v, width, 4);
     if (width >= 4) LMC__ISA(join_step)(v, width, 2);
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
 #ifndef LMC_NO_ENCODER
@@ -3995,7 +3982,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
     }
 }
 #endif
-#endif /* LMC_NO_ENCODER */
 
 /* == kernels/partition.h ======================================================================= */
 
@@ -4028,7 +4014,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * begins. right may not.
  */
 
-#ifndef LMC_NO_ENCODER
 /* Eight elements at a time, the definition. `all` clears the mask's ones for bytes of the slack. */
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
@@ -6799,9 +6784,7 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
 }
-#endif
 
-#if LMC__NEON || LMC__X86
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of those of its class before it in the step. Bytes that are -1 where an element is of the
  * class are summed up within 16: then each is minus the number of those up to itself, and its
@@ -8563,9 +8546,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
      * and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
-#endif
 
-#if LMC__X86
 /* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
@@ -9232,7 +9213,6 @@ typedef struct lmc__encoder {
     uint32_t worth; /* of a bit: see cost.h */
     uint8_t *end;   /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
-#endif
 
 /* == codec/cost.h ============================================================================== */
 
@@ -9248,12 +9228,6 @@ typedef struct lmc__encoder {
  *
  * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
-LMC__INLINE int lmc__is_level(enum lmc_level level)
-{
-    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
-}
-
-#ifndef LMC_NO_ENCODER
 #define LMC__CYCLE 1024u
 
 /* Partitioning a byte and merging it again, by how many of the node's children are one symbol. */
@@ -9507,7 +9481,6 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
         i += n_of[length];
     }
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/lengths.h =========================================================================== */
 
@@ -9525,7 +9498,6 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  *             32                            6.591   1.25
  */
 
-#ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
 
 /* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
@@ -9599,7 +9571,6 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
     }
     return best_n;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan.h ============================================================================== */
 
@@ -9609,7 +9580,6 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
  * in the last digit of log2, and the same input must give the same bytes on every machine. */
 
-#ifndef LMC_NO_ENCODER
 /* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
@@ -9830,11 +9800,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/sample.h ============================================================================ */
 
-#ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
  * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
@@ -10027,7 +9995,6 @@ static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
     block->order = block->own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
     block->n = size / w;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_gaps.h ========================================================================== */
 
@@ -10043,7 +10010,6 @@ static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
  * up to 1.7 % and saves a division. A frozen tree needs a few bits of each of its nodes whatever
  * the number of ones is; gaps need 3 bytes and then nothing but the ones. */
 
-#ifndef LMC_NO_ENCODER
 /* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
  * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
@@ -10620,14 +10586,12 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     return lmc__put_raw(e, row, n);
 }
 #endif
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_planes.h ======================================================================= */
 
 /* How to code each plane of a block without a prediction, by a sample; from level max on, all of
  * the top plane is counted, where there is most to gain. */
 
-#ifndef LMC_NO_ENCODER
 /* The counts of the top bytes of all elements. The other planes are split for nothing, which is
  * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
  * (workspace.h). */
@@ -10708,7 +10672,6 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_planes.h ======================================================================== */
 
@@ -10723,7 +10686,6 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * The leading planes that stay raw are written by the split where they will stand in the payload.
  * With bf16 that is all but the exponent. */
 
-#ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
  * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
@@ -10820,7 +10782,6 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     }
     return (size_t)(e->out - dst);
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_delta.h ======================================================================== */
 
@@ -10836,7 +10797,6 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
  * within an octave are noise, the same for all ways to cut. */
 
-#ifndef LMC_NO_ENCODER
 /* What has changed, if that is so little that it is listed: then all that is coded is made from
  * this list. */
 typedef struct lmc__changes {
@@ -11258,7 +11218,6 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
     return delta->bits < border ? LMC__DELTA : LMC__EITHER;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_delta.h ========================================================================= */
 
@@ -11275,7 +11234,6 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
-#ifndef LMC_NO_ENCODER
 /* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
@@ -11481,7 +11439,6 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     }
     return (size_t)(e->out - dst);
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_block.h ========================================================================= */
 
@@ -11506,7 +11463,6 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * The bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
-#ifndef LMC_NO_ENCODER
 /* Without the prediction, in at most cap bytes and in less than the elements have: in planes. All
  * three functions return how the block is coded; payload_size is 0 if it does not fit, and what
  * lies at dst is overwritten all the same. */
@@ -12280,6 +12236,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
  * n together; there are 10 n, and room for masks. */
 
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
@@ -12287,8 +12244,6 @@ typedef struct lmc__quant_source {
     uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* The scale of element number first of the tensor; returns how many of n elements share it: of a
  * block's first group what is left of it. */
@@ -13220,7 +13175,7 @@ LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t off
     return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
@@ -13236,7 +13191,6 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
     return none;
 }
 
-#ifndef LMC_NO_ENCODER
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -13250,8 +13204,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
     (void)q, (void)data, (void)offset, (void)size, (void)second;
     return LMC_ERR_UNSUPPORTED;
 }
-#endif
-
 #endif
 
 /* == quantise/fit_sample.h ===================================================================== */
@@ -13356,8 +13308,6 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
         }
 }
 
-#endif
-
 /* == quantise/fit_scales.h ===================================================================== */
 
 /* How fine the grid of each element is (spec/quantised.md).
@@ -13374,8 +13324,6 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
  * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
  * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
  * difference of bits is a ratio of floats, within 6 %. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
@@ -13505,8 +13453,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
                                                        LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
-#endif
-
 /* == quantise/fit_error.h ====================================================================== */
 
 /* What quantising loses, in integers: every machine must find the same grid.
@@ -13519,8 +13465,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *
  * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
  * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
@@ -13711,8 +13655,6 @@ static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_o
     return LMC_OK;
 }
 
-#endif
-
 /* == quantise/fit_table.h ====================================================================== */
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
@@ -13725,8 +13667,6 @@ static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_o
  *
  * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
  * as second moments want it. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
 static uint32_t lmc__cube_root(uint64_t v)
@@ -13908,8 +13848,6 @@ LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
     return LMC_OK;
 }
 
-#endif
-
 /* == quantise/fit_grid.h ======================================================================= */
 
 /* The coarsest grid that keeps to a bound, coded without a table.
@@ -13924,8 +13862,6 @@ LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
  *
  * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
  * measured, then a coarser one, until it is within the bound. That loss is reported. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Grids that are measured, and the first ones of these, which may become coarser. What does not
  * hold the bound by then is kept without loss. */
@@ -14063,8 +13999,6 @@ LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 boun
     return LMC_OK;
 }
 
-#endif
-
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
@@ -14088,8 +14022,6 @@ LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 boun
  *
  * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
  * precision, not correctness. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Elements. Below, a table and scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
@@ -16830,7 +16762,10 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+#ifndef LMC_NO_ENCODER
+    if (lmc__get_quant_params(t->quantizer)) return lmc__get_quantizer_loss(t->quantizer);
+#endif
+    return t->loss;
 }
 
 /* How an entry may refer to another one, and bytes of it that depend on that. */
@@ -18391,11 +18326,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
     *r = next;
     return 1;
 }
-#endif
 
 /* == snapshot/writer_plan.h ==================================================================== */
-
-#ifndef LMC_NO_ENCODER
 
 /* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
  * predicted by. A run is all of one dtype and one kind of prediction:
@@ -19100,11 +19032,8 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
     }
     return LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/writer_blocks.h ================================================================== */
-
-#ifndef LMC_NO_ENCODER
 
 /* The writer's way from bytes to blocks in the sink.
  *
@@ -19514,11 +19443,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     lmc__want(c, NULL, 0, 0);
     return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/writer_groups.h ================================================================== */
-
-#ifndef LMC_NO_ENCODER
 
 /* Small files, several of which share a FILE section and runs (spec 4.1).
  *
@@ -19666,11 +19592,8 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
                ? lmc__write_group(w)
                : LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/writer.h ========================================================================= */
-
-#ifndef LMC_NO_ENCODER
 
 /* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
  * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.

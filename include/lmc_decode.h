@@ -29,13 +29,12 @@
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
  *   change it; change those.
  *   interface  api
- *   base       platform status bytes options wire_block wire_file
+ *   base       platform status bytes options wire_block
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
  *              dispatch
- *   codec      dtypes half tree quant_params job workspace cost block_header get_gaps get_list
- *              get_planes get_sparse get_delta put_quantised get_quantised get_block
- *   quantise   quantizer
+ *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
+ *              get_planes get_sparse get_delta get_quantised get_block
  *   tensor     wave pool tensor decode_tensor
  */
 #ifndef LMC_DECODE_H
@@ -845,6 +844,11 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     return LMC_OK;
 }
 
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
@@ -884,71 +888,6 @@ enum {
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
 #define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
 #define LMC__MASK_MODES 65u     /* modes of masks */
-
-/* == base/wire_file.h ========================================================================== */
-
-/* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
-
-/* Header (spec 3.1). */
-#define LMC__HEADER_SIZE 64u
-#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
-#define LMC__FEATURES_AT 16u  /* Incompatible */
-#define LMC__BASE_FINGERPRINT_AT 32u
-#define LMC__HEADER_CRC_AT 60u
-
-/* Bits of Incompatible: what the file may use. */
-enum {
-    LMC__FEATURE_BASE = 1,     /* it is a delta */
-    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
-};
-#define LMC__KNOWN_FEATURES 7u
-
-/* Section_Header (spec 4). */
-#define LMC__SECTION_HEADER_SIZE 20u
-#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
-
-/* FILE body (spec 4.1). */
-enum { /* bits of a file's Form */
-       LMC__FILE_IS_DIRECTORY = 1,
-       LMC__FILE_HAS_MODE = 2,
-       LMC__FILE_HAS_MTIME = 4,
-       LMC__FILE_IS_UNKNOWN = 8
-};
-#define LMC__FILE_FORMS 15u
-enum { /* bits of a tensor's Form */
-       LMC__TENSOR_IS_LIKE = 1,
-       LMC__TENSOR_HAS_GAP = 2,
-       LMC__TENSOR_HAS_LOSS = 4
-};
-#define LMC__TENSOR_FORMS 7u
-#define LMC__MAX_STRING 65535u /* path, name, key */
-#define LMC__MAX_DTYPE_SIZE 32u
-#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
-#define LMC__MAX_FILES ((uint32_t)1 << 28) /* of a section */
-#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
-
-/* RUN body (spec 4.2). */
-#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
-enum {
-    LMC__PREDICT_ZERO = 0,
-    LMC__PREDICT_BASE = 1,
-    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
-    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
-};
-#define LMC__PREDICTIONS 6u
-
-/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
-#define LMC__LEAF_SIZE 262144u
-
-/* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
-#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
-#define LMC__TRAILER_SIZE 40u
-
-/* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
 
 /* == kernels/types.h =========================================================================== */
 
@@ -1897,11 +1836,6 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
-LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
-{
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
-}
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
@@ -1943,15 +1877,12 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
-#endif
-
 /* == kernels/vec_avx512.h ====================================================================== */
 
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. */
-#if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -1964,10 +1895,6 @@ LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_ep
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
-}
-LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. */
@@ -2371,14 +2298,12 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
-#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
  * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
  * what that misses, and takes one addition for each vector. */
-#if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2539,31 +2464,31 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-/* The inverse of split_body, one vector of each plane at a time. */
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+#undef LMC__VECTOR
+#undef LMC__ISA
+#undef LMC__INLINE_ISA
+/* -- */
+
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
-    LMC__VECTOR v[8];
+    lmc__vector v[8];
     size_t i;
     unsigned p;
     for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
-
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
@@ -2610,26 +2535,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 8) LMC__ISA(join_step)(v, width, 4);
     if (width >= 4) LMC__ISA(join_step)(v, width, 2);
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
 #undef LMC__VECTOR
@@ -4289,9 +4194,7 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
 }
-#endif
 
-#if LMC__NEON || LMC__X86
 /* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
  * number of those of its class before it in the step. Bytes that are -1 where an element is of the
  * class are summed up within 16: then each is minus the number of those up to itself, and its
@@ -5314,9 +5217,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
      * and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
-#endif
 
-#if LMC__X86
 /* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
@@ -5883,25 +5784,6 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     stack->top = (uint8_t *)ws + skip + sizeof(lmc__scratch);
     stack->end = (uint8_t *)ws + ws_size;
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
-}
-
-/* == codec/cost.h ============================================================================== */
-
-/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
- * the least
- *
- *     bits * (time that a bit is worth) + time
- *
- * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
- * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
- * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
-
-LMC__INLINE int lmc__is_level(enum lmc_level level)
-{
-    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
 }
 
 /* == codec/block_header.h ====================================================================== */
@@ -6719,32 +6601,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     return LMC_OK;
 }
 
-/* == codec/put_quantised.h ===================================================================== */
-
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
- *
- *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *                   |                                                             |
- *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *
- * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
-
-/* The elements of a block, or of a part of it. */
-typedef struct lmc__quant_source {
-    const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
-    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
-    size_t n;
-} lmc__quant_source;
-
 /* == codec/get_quantised.h ===================================================================== */
 
 /* Decodes quantised blocks (spec/quantised.md). Their payload is
@@ -7137,34 +6993,6 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
                                (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
-}
-
-/* == quantise/quantizer.h ====================================================================== */
-
-/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
- *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
-
-/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
-LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
-{
-    (void)q;
-    return NULL;
-}
-
-LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
-{
-    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
-    (void)q;
-    return none;
 }
 
 /* == tensor/wave.h ============================================================================= */

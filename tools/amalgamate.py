@@ -14,6 +14,8 @@ that: it would pull it into the #if. Files keep their text; only their own #incl
 #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor, and @VERSION@ that of
 src/api.h.
 
+Neighbours with the same #if share it.
+
 A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once
 for each tier. Its comments are kept the first time only.
 
@@ -151,6 +153,25 @@ def cut(text, defined):
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
+def join_conditions(text):
+    """The text without an #endif and the same #if behind it that have only comments between."""
+    lines, ends, drop, is_comment = text.split("\n"), [], set(), False
+    last = None  # of the code before: the number of an #endif, and the condition that it ends
+    for number, line in enumerate(lines):
+        if is_comment or line.startswith("/*") or not line:
+            is_comment = (is_comment or line.startswith("/*")) and "*/" not in line
+            continue
+        condition = line.split(" /*")[0]
+        if line.startswith("#if"):
+            if last and last[1] == condition:
+                drop |= {last[0], number}
+            ends.append(condition)
+        elif line.startswith("#el"):
+            ends[-1] = None
+        last = (number, ends.pop()) if line.startswith("#endif") else None
+    return "\n".join(line for number, line in enumerate(lines) if number not in drop)
+
+
 def finish(text):
     version = re.search(r'#define LMC_VERSION "(.*)"', read("api.h"))[1]
     return text.replace("@VERSION@", version).replace("@CONTENTS@", contents(text))
@@ -159,7 +180,7 @@ def finish(text):
 def join(frame, done):
     """A header, but for what stands in for others. done: the files that it need not have; all that
     it has are added."""
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(expand(frame, done)))
+    return re.sub(r"\n{3,}", "\n\n", join_conditions("\n".join(expand(frame, done))))
 
 
 def amalgamate():

@@ -158,6 +158,27 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 #define LMC__INLINE_ISA LMC__INLINE_VEC
 #include "kernels/split_join_vec.inl"
 
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    lmc__vector v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
+
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                     unsigned width, enum lmc__order order){

@@ -85,27 +85,6 @@ LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
     if (width >= 2) LMC__ISA(join_step)(v, width, 1);
 }
 
-/* The inverse of split_body, one vector of each plane at a time. */
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
 #ifndef LMC_NO_ENCODER
 /* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
  * vector for each plane, with none left over. The scalar kernel does the rest. */

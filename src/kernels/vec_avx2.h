@@ -223,11 +223,13 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
+#endif
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of

@@ -12,7 +12,10 @@
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+#ifndef LMC_NO_ENCODER
+    if (lmc__get_quant_params(t->quantizer)) return lmc__get_quantizer_loss(t->quantizer);
+#endif
+    return t->loss;
 }
 
 /* How an entry may refer to another one, and bytes of it that depend on that. */
