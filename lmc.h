@@ -2882,7 +2882,8 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 
 #if LMC__NEON || LMC__X86
 /* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
+ * operators. Then lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2921,87 +2922,43 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
+    INLINE VECTOR lmc__residual_##isa(VECTOR v, VECTOR base, unsigned width,                       \
+                                      enum lmc__order order)                                       \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), x = v ^ (base & sign),                    \
+                     ordered = x ^ (lmc__negative_##isa(x, width) & ~sign),                        \
+                     d = order == LMC__ORDER_FLOAT                                                 \
+                             ? lmc__minus_##isa(ordered, base & ~sign, width)                      \
+                             : lmc__minus_##isa(v, base, width);                                   \
+        return lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width);                       \
+    }
+#else
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
+#endif
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+#define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
+    INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0),       \
+                     d = (z & ~sign) ^ lmc__negative_##isa(z, width);                              \
+        VECTOR ordered;                                                                            \
+        if (order != LMC__ORDER_FLOAT) return lmc__plus_##isa(base, d, width);                     \
+        ordered = lmc__plus_##isa(base & ~sign, d, width);                                         \
+        return ordered ^ (lmc__negative_##isa(ordered, width) & ~sign) ^ (base & sign);            \
+    }
+#define LMC__DEFINE_RESIDUALS(isa, INLINE, VECTOR)                                                 \
+    LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)
 #endif
 
 #if LMC__NEON
-LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
+LMC__DEFINE_RESIDUALS(neon, LMC__INLINE, uint8x16_t)
 #elif LMC__X86
-LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#endif
-#if LMC__NEON || LMC__X86
-#define LMC__VECTOR lmc__vector
-#define LMC__ISA LMC__VEC
-#define LMC__INLINE_ISA LMC__INLINE_VEC
-/* -- kernels/residual_vec.inl -- */
-/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
- * for each tier, between
- *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
-#endif
-
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-#endif
-
-#if LMC__X86
-LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
-#define LMC__VECTOR __m512i
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/residual_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
-#endif
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
+LMC__DEFINE_RESIDUALS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 /* == kernels/crc32c.h ========================================================================== */
@@ -3452,22 +3409,13 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 }
 #endif
 
-/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's. */
 #if LMC__NEON || LMC__X86
-#define LMC__VECTOR lmc__vector
-#define LMC__ISA LMC__VEC
-#define LMC__INLINE_ISA LMC__INLINE_VEC
-/* -- kernels/split_join_vec.inl -- */
-/* split and join for the vectors of a tier: a template, included once for each of them, between
+/* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
+ * the loop. The rest is the scalar kernel's.
  *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
- * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
- * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
+ * a vector of 8 bytes, where 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
@@ -3477,103 +3425,103 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll. */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+ * must be told to unroll.
+ *
+ * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ *
+ * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
+ * LMC__ORDER_NONE. */
+#define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
+    INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__from_residuals_##isa(VECTOR r, unsigned width, enum lmc__order order)       \
+    {                                                                                              \
+        r = lmc__rotate_##isa(r, width, 0);                                                        \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            r = r ^ (lmc__negative_##isa(r, width) & ~lmc__sign_bits_##isa(width));                \
+        return r;                                                                                  \
+    }                                                                                              \
+    INLINE void lmc__join_vectors_##isa(VECTOR v[8], unsigned width)                               \
+    {                                                                                              \
+        if (width >= 8) lmc__join_step_##isa(v, width, 4);                                         \
+        if (width >= 4) lmc__join_step_##isa(v, width, 2);                                         \
+        if (width >= 2) lmc__join_step_##isa(v, width, 1);                                         \
     }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-#endif
-
-/* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)                                                     \
+    INLINE void lmc__split_step_##isa(VECTOR v[8], unsigned width, unsigned s)                     \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
+            t[(r + s) * half + j] =                                                                \
+                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__to_residuals_##isa(VECTOR v, unsigned width, enum lmc__order order)         \
+    {                                                                                              \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            v = v ^ (lmc__negative_##isa(v, width) & ~lmc__sign_bits_##isa(width));                \
+        return lmc__rotate_##isa(v, width, 1);                                                     \
+    }                                                                                              \
+    INLINE void lmc__split_vectors_##isa(VECTOR v[8], unsigned width)                              \
+    {                                                                                              \
+        if (width >= 2) lmc__split_step_##isa(v, width, 1);                                        \
+        if (width >= 4) lmc__split_step_##isa(v, width, 2);                                        \
+        if (width >= 8) lmc__split_step_##isa(v, width, 4);                                        \
+    }                                                                                              \
+    INLINE void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n,     \
+                                      unsigned width, enum lmc__order order)                       \
+    {                                                                                              \
+        lmc__planes rest;                                                                          \
+        VECTOR v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
+                if (order) v[p] = lmc__to_residuals_##isa(v[p], width, order);                     \
+            }                                                                                      \
+            lmc__split_vectors_##isa(v, width);                                                    \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, order);                            \
     }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-#ifndef LMC_NO_ENCODER
-/* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
+#else
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
 #endif
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-#ifndef LMC_NO_ENCODER
-/* Elements to planes, in place. */
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
-}
+#define LMC__DEFINE_SPLIT_JOIN(isa, INLINE, VECTOR)                                                \
+    LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                          \
+    LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
 #endif
 
-/* And back. */
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-#ifndef LMC_NO_ENCODER
-/* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
- * vector for each plane, with none left over. The scalar kernel does the rest. */
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, enum lmc__order order)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
-}
+#if LMC__NEON
+LMC__DEFINE_SPLIT_JOIN(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_SPLIT_JOIN(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_SPLIT_JOIN(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
 
+#if LMC__NEON || LMC__X86
 /* One vector of each plane at a time. */
 LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, enum lmc__order order)
@@ -3612,103 +3560,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 #endif
 #endif
 
-/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
 #if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/split_join_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
-#endif
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, enum lmc__order order)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
-}
-#endif
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
 #ifndef LMC_NO_ENCODER
 /* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
@@ -6407,7 +6259,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
                     lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
-            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
+            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join.h) */
             lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {

@@ -16,9 +16,6 @@ src/api.h.
 
 Neighbours with the same #if share it.
 
-A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once
-for each tier. Its comments are kept the first time only.
-
 src/lmc_salvage.h.in is another frame, for what stands behind lmc.h. Of the headers that have less
 than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
 it leaves out where these macros are defined.
@@ -30,7 +27,6 @@ import sys
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SRC = os.path.join(TOP, "src")
 INCLUDE = re.compile(r'#include "(.+)"$')
-COMMENT_LINES = re.compile(r"^ */\*.*?\*/\n", re.M | re.S)
 
 
 def read(name):
@@ -46,12 +42,10 @@ def expand(name, done):
         depth += line.startswith("#if") - line.startswith("#endif")
         if not include or include[1] == "lmc.h":
             own.append(line)
-        elif include[1].endswith(".inl"):
-            own += expand_template(include[1], done)
         elif name.endswith(".in"):  # the frame's own lines stay where they are
             n_done = len(done)
             own += expand(include[1], done)
-            pulled = [f for f in done[n_done:] if f.endswith(".h") and f != include[1]]
+            pulled = [f for f in done[n_done:] if f != include[1]]
             if pulled and depth > 1:  # 1: within #ifdef LMC_IMPLEMENTATION
                 sys.exit("src/lmc.h.in: %s stands in an #if, and so would %s, which it includes"
                          % (include[1], pulled[0]))
@@ -64,15 +58,6 @@ def expand(name, done):
     done.append(name)
     text = "\n".join(line for line in own if line != "#pragma once").strip("\n")
     return out + ["/* == %s %s */" % (name, "=" * (90 - len(name))), ""] + text.split("\n") + [""]
-
-
-def expand_template(name, done):
-    text = read(name).strip("\n")
-    if name in done:
-        text = COMMENT_LINES.sub("", text + "\n").strip("\n")
-    else:
-        done.append(name)
-    return ["/* -- %s -- */" % name] + text.split("\n") + ["/* -- */"]
 
 
 BANNER = re.compile(r"/\* == (\S+) =+ \*/\n")

@@ -155,7 +155,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
                     lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
-            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
+            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join.h) */
             lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
