@@ -274,9 +274,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
             }
         }
         bits = best[k][n - 1];
-        if (m->sparse) least = bits >> (bits > m->n / 16 ? 7 : 10);
+        if (m->sparse) least = bits >> (bits > m->n / 16 ? 8 : 11);
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
-        if (bits + least < best[chosen][n - 1]) chosen = k;
+        if (bits + (k - chosen) * least < best[chosen][n - 1]) chosen = k;
     }
     m->n_classes = chosen + 1;
     for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];

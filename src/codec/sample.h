@@ -71,6 +71,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
         for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
             const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
             for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+            LMC__PREFETCH(next + size - 1); /* a run may begin within a line */
         }
         memcpy(dst, src + lmc__sample_place(i, n) * width, size);
         dst += size;
