@@ -7016,7 +7016,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -8737,7 +8738,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;
@@ -9161,7 +9161,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -9671,7 +9670,6 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
 
-/* What a block is encoded from. */
 typedef struct lmc__block {
     const uint8_t *src;  /* n elements of width bytes */
     const uint8_t *base; /* their prediction; or NULL */
@@ -9887,7 +9885,6 @@ static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
     return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
 }
 
-/* The same gaps to out, size bytes as counted. */
 static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k, unsigned s)
 {
     uint8_t *low = out + 3, *const quotients = low + (k * s + 7) / 8;
@@ -10378,7 +10375,6 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
                           root->n_right);
 }
 
-/* A list of bytes that are all alike. */
 static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
     if (e->end - e->out < 2) return 0;
@@ -10388,7 +10384,6 @@ static int lmc__put_constant(lmc__encoder *e, uint8_t value)
     return 1;
 }
 
-/* A list as it is. */
 static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
     if ((size_t)(e->end - e->out) < n + 1) return 0;
@@ -11094,7 +11089,6 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
-/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -12894,8 +12888,7 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    /* Elements of the tensor. */
-    uint64_t n;
+    uint64_t n; /* Elements of the tensor. */
     /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
     size_t n_codes;
     size_t n_groups;
@@ -12908,7 +12901,6 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
     return q && !q->info.is_lossless ? &q->params : NULL;
 }
 
-/* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
 /* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
@@ -13099,8 +13091,7 @@ typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_source elements;
-    /* What is being made; not yet of use to others. */
-    lmc_quantizer *q;
+    lmc_quantizer *q; /* What is being made; not yet of use to others. */
     /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
@@ -13781,7 +13772,6 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. */
 LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -14125,7 +14115,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
  * and what they did is seen after it. The library takes no locks. */
 
-/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -14145,7 +14134,6 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -14402,7 +14390,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -14466,7 +14453,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {
@@ -14875,7 +14861,6 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
-/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -15119,7 +15104,6 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has a fingerprint for each tensor, or one for itself if it has none. */
 static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
@@ -15149,7 +15133,6 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
-/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[12];
@@ -15186,7 +15169,6 @@ static void lmc__end_fingerprint(lmc__digester *d)
     lmc__begin_fingerprint(d);
 }
 
-/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
@@ -15230,7 +15212,6 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
     }
 }
 
-/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
@@ -15288,7 +15269,6 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
-/* 8 bytes at `magic` begin a file of a draft. */
 static int lmc__is_draft(const uint8_t *magic)
 {
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
@@ -15396,7 +15376,6 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
  * for each worker, or one block if that is larger, whatever the file's size. */
 
-/* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
@@ -15405,16 +15384,13 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
-    /* encoding: job.src is not the coder's, so it may change at any time */
-    int may_change;
-    size_t run; /* a reader's: number of its run */
+    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;     /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
-    /* restoring: its prediction is not there, so only its payload is checked */
-    int is_unread;
-    /* restoring with write_at: where in the file the block belongs */
-    uint64_t file_offset;
+    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -15488,7 +15464,6 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
  * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
-/* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
     return (uint64_t)lmc__count_workers(c->parallel) *
@@ -15654,7 +15629,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
-/* The first error of n jobs, in order. */
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 {
     size_t i;
@@ -15774,7 +15748,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -16027,7 +16000,6 @@ static int lmc__is_ancillary(const lmc__section *section)
     return lmc__is_lower(section->kind[0]);
 }
 
-/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
@@ -16100,7 +16072,6 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     return LMC_OK;
 }
 
-/* One that is at most max. */
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
@@ -16138,7 +16109,6 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     return LMC_OK;
 }
 
-/* Bytes of a varint. */
 static unsigned lmc__varint_size(uint64_t v)
 {
     unsigned n = 1;
@@ -16187,13 +16157,11 @@ static uint64_t lmc__zigzag(int64_t d)
  *
  * A name is told by what it shares with that of an earlier entry of the section. */
 
-/* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    lmc_file file;  /* its arrays and strings are in the stream's memory */
-    size_t stream;  /* that it is a part of, */
-    uint64_t start; /* and where in that it begins */
-    /* 1. In lists of damaged files 0: its FILE section is lost. */
-    int is_described;
+    lmc_file file;    /* its arrays and strings are in the stream's memory */
+    size_t stream;    /* that it is a part of, */
+    uint64_t start;   /* and where in that it begins */
+    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -16202,7 +16170,6 @@ typedef struct lmc__listed_file {
     lmc__buffer text_at;
 } lmc__listed_file;
 
-/* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
     size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
@@ -16211,7 +16178,6 @@ typedef struct lmc__stream {
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
-/* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
@@ -16269,7 +16235,6 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
     return LMC_OK;
 }
 
-/* The last stream goes, with its files. */
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -16649,7 +16614,6 @@ static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int st
     return i;
 }
 
-/* Of what Dtype, Rank, Shape and Size take. */
 static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
@@ -16741,7 +16705,6 @@ static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t po
     return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
-/* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -16962,7 +16925,6 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-/* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
     LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
@@ -17206,7 +17168,6 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* The next of those files begins. */
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
@@ -17257,7 +17218,6 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
@@ -17339,8 +17299,7 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    /* of that tensor; of the bytes of no tensor */
-    lmc__sha256 sha, outside;
+    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
     /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
@@ -17364,7 +17323,6 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
     return LMC_OK;
 }
 
-/* Tensors that have no more bytes to come. */
 LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
@@ -17375,7 +17333,6 @@ LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
     return LMC_OK;
 }
 
-/* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
     size_t n;
@@ -17394,14 +17351,12 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     return LMC_OK;
 }
 
-/* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
     LMC__TRY(lmc__finish_hashes(h));
     return lmc__finish_hash(h, &h->outside);
 }
 
-/* How many hashes of content the section has. */
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
     uint64_t n = l->n_files;
@@ -17501,7 +17456,6 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
         lmc__sha256_update(sha, entry, 8 + key_size + value_size);
 }
 
-/* n entries, one after another, which were checked. */
 static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -17518,13 +17472,11 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* H-2 */
-    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l));
+    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* H-5 */
-    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0);
+    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
 
@@ -17566,33 +17518,27 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
  * own, a Content_CRC that does not match is CHECKSUM. */
 
-/* Bytes of a stream. */
 typedef struct lmc__range {
     size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
+    lmc__buffer items; /* of the base, sorted: lmc__item */
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items */
     lmc__buffer backwards;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* what a conversion is made from */
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
-    /* or NULL */
-    const lmc_base *base;
+    const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
-    /* read_back reads the base, which is being overwritten; base is NULL */
-    int in_place;
+    int in_place; /* read_back reads the base, which is being overwritten; base is NULL */
 } lmc__origin;
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
@@ -17665,7 +17611,6 @@ static size_t lmc__first_named(const lmc__origin *o, const char *name)
     return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
 }
 
-/* The item is in the base's file of that path. */
 static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
 {
     return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
@@ -17690,7 +17635,6 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found;
 }
 
-/* The same for a part of another item. */
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const lmc__item *item;
@@ -17761,7 +17705,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
     return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
@@ -17919,7 +17862,6 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)i - 1;
 }
 
-/* A place in a file of the base, or of this snapshot. */
 typedef struct lmc__place {
     size_t file_number;
     uint64_t start;
@@ -18090,7 +18032,6 @@ typedef struct lmc__meter {
     int is_running; /* a request is being answered: what it asks for is not another one */
 } lmc__meter;
 
-/* What so many bytes may cost, through so many snapshots. */
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
 {
     const uint64_t factor = LMC__WORK_FACTOR * n_links;
@@ -18238,7 +18179,6 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 #define LMC__TINY_SIZE 512u
 #define LMC__MAX_GAPS 64u
 
-/* Bytes between tensors that were written. */
 typedef struct lmc__gap {
     uint32_t file_number;
     uint64_t offset, size; /* 0: none */
@@ -18246,34 +18186,27 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
-    /* lmc__quantized_range, of all files */
-    lmc__buffer quantized;
+    lmc__buffer quantized; /* lmc__quantized_range, of all files */
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
      * as they are encoded; and a block that was read back: block_number */
     lmc__buffer written, block_crcs, block;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
     const lmc_writer_options *options;
-    /* where predictions come from; reads back by lmc__read_written */
-    lmc__origin origin;
+    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
     uint64_t block_number; /* plus 1; 0: none */
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
     uint32_t file_number;
-    /* of bytes that are in no tensor */
-    enum lmc_dtype default_dtype;
-    /* one of the file's tensors does */
-    int has_quantizer;
-    /* bytes of the file that are in runs begun so far */
-    uint64_t position;
-    /* the first that does not end before position, or a lower one */
-    size_t next_tensor;
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    int has_quantizer;            /* one of the file's tensors does */
+    uint64_t position;            /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;           /* the first that does not end before position, or a lower one */
     /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
-    /* what it costs to read all predictions so far */
-    lmc__reach reach;
+    lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
@@ -18563,7 +18496,6 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
-/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
@@ -18918,13 +18850,11 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
-    /* the section at hand */
-    lmc__buffer body;
+    lmc__buffer body; /* the section at hand */
     /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
      */
     lmc__buffer metadata, sections;
-    /* what quantising made of the wave's blocks */
-    lmc__buffer contents;
+    lmc__buffer contents; /* what quantising made of the wave's blocks */
     /* of the run at hand; its section, to be written before its first block */
     lmc__buffer segments, run_head;
     /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
@@ -18935,8 +18865,7 @@ struct lmc_writer {
     /* small files that wait to be written together: their bytes, one after another */
     lmc__buffer group;
     lmc_writer_options options;
-    /* the first error stays */
-    enum lmc_status status;
+    enum lmc_status status; /* the first error stays */
     /* bytes written, or about to be */
     uint64_t offset;
     lmc__coder coder;
@@ -18953,22 +18882,16 @@ struct lmc_writer {
     /* the run at hand; where it is from: */
     lmc__run run;
     lmc__planned_run planned;
-    /* bytes of it that are in no job yet */
-    uint64_t run_left;
-    /* number of the next block */
-    uint32_t block;
-    /* see lmc__choose_run_blocks */
-    int may_enlarge;
+    uint64_t run_left; /* bytes of it that are in no job yet */
+    uint32_t block;    /* number of the next block */
+    int may_enlarge;   /* see lmc__choose_run_blocks */
 
-    /* how many files wait, the last of the listing (writer_groups.h) */
-    size_t n_waiting;
+    size_t n_waiting; /* how many files wait, the last of the listing (writer_groups.h) */
     /* where the bytes of the file at hand begin, if it is one of them */
     size_t waiting_at;
     int is_waiting;
-    /* they are being written */
-    int in_group;
-    /* the bytes at hand are in the caller's memory, and may change */
-    int is_callers;
+    int in_group;   /* they are being written */
+    int is_callers; /* the bytes at hand are in the caller's memory, and may change */
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
@@ -18999,7 +18922,6 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
     return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
-/* The section of a run, as it is planned, to run_head. */
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
@@ -19265,7 +19187,6 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -19343,7 +19264,6 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
-/* The file that was listed last waits for its bytes. */
 static void lmc__begin_waiting(lmc_writer *w)
 {
     w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
@@ -19414,7 +19334,6 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     return LMC_OK;
 }
 
-/* Writes what waits. */
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
     lmc__listing *const l = &w->plan.listing;
@@ -19699,7 +19618,6 @@ static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const v
     return LMC_OK;
 }
 
-/* All of them, and their entries in the index. */
 LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 {
     size_t at;
@@ -19730,7 +19648,6 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The metadata, sorted, appended to the index. */
 LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
@@ -19890,10 +19807,9 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
  * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
-    /* of the section at hand; of a RUN, its segments */
-    lmc__buffer body, segments;
-    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
-    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
@@ -19912,11 +19828,10 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    /* -- what has been seen -- */
-    uint8_t header[LMC__HEADER_SIZE];
-    lmc__index_builder index; /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
-    lmc__listing listing;     /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* -- what has been seen -- */
+    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
+    lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
     uint64_t total; /* bytes of all runs */
@@ -19947,7 +19862,6 @@ typedef struct lmc__restorer {
 /* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
     return lmc__listed_at(&r->listing, r->file);
@@ -20297,7 +20211,6 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
-/* The table of blocks: as they were. */
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
@@ -20348,7 +20261,6 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return LMC_OK;
 }
 
-/* Hands out n entries of metadata, which were checked. */
 static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
     const lmc_restore_options *const o = r->options;
@@ -20474,7 +20386,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
  * in it. */
 
-/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
@@ -20492,23 +20403,19 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* An ancillary section. */
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    /* the INDX section; what is parsed of it points into it */
-    lmc__buffer index;
-    /* lmc__reader_run; lmc__segment, of all of them */
-    lmc__buffer runs, segments;
+    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer keys, metadata;
+    lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
@@ -20559,7 +20466,6 @@ typedef struct lmc__index_parser {
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
-/* The last stream, if there is one, is complete. */
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;
@@ -20753,17 +20659,14 @@ struct lmc_reader {
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* what the header tells; all features, if it is lost */
-    lmc_snapshot_info info;
+    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for readers of this as a base; for its own runs */
-    lmc__windows as_base, back;
-    /* the chain's: own_meter, or that of the base or lender */
-    lmc__meter own_meter, *meter;
+    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
@@ -20771,10 +20674,8 @@ struct lmc_reader {
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    /* what a larger struct has beside; or NULL */
-    void (*free_extra)(lmc_reader *reader);
-    /* of that, which begins with this one */
-    size_t struct_size;
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -20782,7 +20683,6 @@ static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__listed_at(&r->tables.listing, i);
 }
-/* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
 {
     return lmc__stream_at(&r->tables.listing, f->stream);
@@ -20837,7 +20737,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* No bytes are held any more. */
 static void lmc__let_go(lmc_reader *r)
 {
     lmc__free_buffer(&r->held);
@@ -21358,7 +21257,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     return status;
 }
 
-/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -21813,7 +21711,6 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* All predictions of the file are in place. */
 static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
@@ -22300,7 +22197,6 @@ static enum lmc_status lmc__write_memory(void *user, const void *data, size_t si
     return status;
 }
 
-/* All of it, or it fails. */
 static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -22739,7 +22635,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 }
 
 #ifndef LMC_NO_STDIO
-/* A file to a file. */
 typedef struct lmc__file_to_file {
     FILE *src, *part;
     lmc__buffer part_path;
@@ -22804,7 +22699,6 @@ LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const 
 }
 #endif
 
-/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
     return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);

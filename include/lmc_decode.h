@@ -4497,7 +4497,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -5433,7 +5434,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;
@@ -5744,7 +5744,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -6938,7 +6937,6 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
  * and what they did is seen after it. The library takes no locks. */
 
-/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -6958,7 +6956,6 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -7183,7 +7180,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -7226,7 +7222,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {

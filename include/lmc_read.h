@@ -5018,7 +5018,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -5996,7 +5997,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;
@@ -6307,7 +6307,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -7504,7 +7503,6 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
  * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
  * and what they did is seen after it. The library takes no locks. */
 
-/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -7524,7 +7522,6 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -7749,7 +7746,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -7792,7 +7788,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {
@@ -8014,7 +8009,6 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
-/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -8258,7 +8252,6 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has a fingerprint for each tensor, or one for itself if it has none. */
 static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
@@ -8288,7 +8281,6 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
-/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[12];
@@ -8325,7 +8317,6 @@ static void lmc__end_fingerprint(lmc__digester *d)
     lmc__begin_fingerprint(d);
 }
 
-/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
@@ -8369,7 +8360,6 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
     }
 }
 
-/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
@@ -8394,7 +8384,6 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
-/* 8 bytes at `magic` begin a file of a draft. */
 static int lmc__is_draft(const uint8_t *magic)
 {
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
@@ -8502,7 +8491,6 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
  * for each worker, or one block if that is larger, whatever the file's size. */
 
-/* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
@@ -8511,16 +8499,13 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
-    /* encoding: job.src is not the coder's, so it may change at any time */
-    int may_change;
-    size_t run; /* a reader's: number of its run */
+    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;     /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
-    /* restoring: its prediction is not there, so only its payload is checked */
-    int is_unread;
-    /* restoring with write_at: where in the file the block belongs */
-    uint64_t file_offset;
+    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -8594,7 +8579,6 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
  * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
-/* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
     return (uint64_t)lmc__count_workers(c->parallel) *
@@ -8678,7 +8662,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
-/* The first error of n jobs, in order. */
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 {
     size_t i;
@@ -8798,7 +8781,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -9027,7 +9009,6 @@ static int lmc__is_ancillary(const lmc__section *section)
     return lmc__is_lower(section->kind[0]);
 }
 
-/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
@@ -9100,7 +9081,6 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     return LMC_OK;
 }
 
-/* One that is at most max. */
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
@@ -9138,7 +9118,6 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     return LMC_OK;
 }
 
-/* Bytes of a varint. */
 static unsigned lmc__varint_size(uint64_t v)
 {
     unsigned n = 1;
@@ -9181,13 +9160,11 @@ static int64_t lmc__unzigzag(uint64_t v)
  *
  * A name is told by what it shares with that of an earlier entry of the section. */
 
-/* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    lmc_file file;  /* its arrays and strings are in the stream's memory */
-    size_t stream;  /* that it is a part of, */
-    uint64_t start; /* and where in that it begins */
-    /* 1. In lists of damaged files 0: its FILE section is lost. */
-    int is_described;
+    lmc_file file;    /* its arrays and strings are in the stream's memory */
+    size_t stream;    /* that it is a part of, */
+    uint64_t start;   /* and where in that it begins */
+    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -9196,7 +9173,6 @@ typedef struct lmc__listed_file {
     lmc__buffer text_at;
 } lmc__listed_file;
 
-/* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
     size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
@@ -9205,7 +9181,6 @@ typedef struct lmc__stream {
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
-/* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
@@ -9263,7 +9238,6 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
     return LMC_OK;
 }
 
-/* The last stream goes, with its files. */
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -9626,7 +9600,6 @@ static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int st
     return i;
 }
 
-/* Of what Dtype, Rank, Shape and Size take. */
 static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
@@ -9718,7 +9691,6 @@ static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t po
     return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
-/* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -9939,7 +9911,6 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-/* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
     LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
@@ -10152,7 +10123,6 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* The next of those files begins. */
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
@@ -10203,7 +10173,6 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
@@ -10275,8 +10244,7 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    /* of that tensor; of the bytes of no tensor */
-    lmc__sha256 sha, outside;
+    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
     /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
@@ -10300,7 +10268,6 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
     return LMC_OK;
 }
 
-/* Tensors that have no more bytes to come. */
 LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
@@ -10311,7 +10278,6 @@ LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
     return LMC_OK;
 }
 
-/* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
     size_t n;
@@ -10330,14 +10296,12 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     return LMC_OK;
 }
 
-/* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
     LMC__TRY(lmc__finish_hashes(h));
     return lmc__finish_hash(h, &h->outside);
 }
 
-/* How many hashes of content the section has. */
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
     uint64_t n = l->n_files;
@@ -10437,7 +10401,6 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
         lmc__sha256_update(sha, entry, 8 + key_size + value_size);
 }
 
-/* n entries, one after another, which were checked. */
 static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -10454,13 +10417,11 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* H-2 */
-    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l));
+    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* H-5 */
-    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0);
+    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
 
@@ -10502,33 +10463,27 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
  * own, a Content_CRC that does not match is CHECKSUM. */
 
-/* Bytes of a stream. */
 typedef struct lmc__range {
     size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
+    lmc__buffer items; /* of the base, sorted: lmc__item */
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items */
     lmc__buffer backwards;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* what a conversion is made from */
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
-    /* or NULL */
-    const lmc_base *base;
+    const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
-    /* read_back reads the base, which is being overwritten; base is NULL */
-    int in_place;
+    int in_place; /* read_back reads the base, which is being overwritten; base is NULL */
 } lmc__origin;
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
@@ -10687,7 +10642,6 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)i - 1;
 }
 
-/* A place in a file of the base, or of this snapshot. */
 typedef struct lmc__place {
     size_t file_number;
     uint64_t start;
@@ -10858,7 +10812,6 @@ typedef struct lmc__meter {
     int is_running; /* a request is being answered: what it asks for is not another one */
 } lmc__meter;
 
-/* What so many bytes may cost, through so many snapshots. */
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
 {
     const uint64_t factor = LMC__WORK_FACTOR * n_links;
@@ -10917,10 +10870,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
  * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
-    /* of the section at hand; of a RUN, its segments */
-    lmc__buffer body, segments;
-    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
-    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
@@ -10939,11 +10891,10 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    /* -- what has been seen -- */
-    uint8_t header[LMC__HEADER_SIZE];
-    lmc__index_builder index; /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
-    lmc__listing listing;     /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* -- what has been seen -- */
+    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
+    lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
     uint64_t total; /* bytes of all runs */
@@ -10974,7 +10925,6 @@ typedef struct lmc__restorer {
 /* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
     return lmc__listed_at(&r->listing, r->file);
@@ -11324,7 +11274,6 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
-/* The table of blocks: as they were. */
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
@@ -11375,7 +11324,6 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return LMC_OK;
 }
 
-/* Hands out n entries of metadata, which were checked. */
 static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
     const lmc_restore_options *const o = r->options;
@@ -11501,7 +11449,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
  * in it. */
 
-/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
@@ -11519,23 +11466,19 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* An ancillary section. */
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    /* the INDX section; what is parsed of it points into it */
-    lmc__buffer index;
-    /* lmc__reader_run; lmc__segment, of all of them */
-    lmc__buffer runs, segments;
+    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer keys, metadata;
+    lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
@@ -11586,7 +11529,6 @@ typedef struct lmc__index_parser {
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
-/* The last stream, if there is one, is complete. */
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;
@@ -11780,17 +11722,14 @@ struct lmc_reader {
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* what the header tells; all features, if it is lost */
-    lmc_snapshot_info info;
+    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for readers of this as a base; for its own runs */
-    lmc__windows as_base, back;
-    /* the chain's: own_meter, or that of the base or lender */
-    lmc__meter own_meter, *meter;
+    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
@@ -11798,10 +11737,8 @@ struct lmc_reader {
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    /* what a larger struct has beside; or NULL */
-    void (*free_extra)(lmc_reader *reader);
-    /* of that, which begins with this one */
-    size_t struct_size;
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -11809,7 +11746,6 @@ static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__listed_at(&r->tables.listing, i);
 }
-/* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
 {
     return lmc__stream_at(&r->tables.listing, f->stream);
@@ -11864,7 +11800,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* No bytes are held any more. */
 static void lmc__let_go(lmc_reader *r)
 {
     lmc__free_buffer(&r->held);
@@ -12385,7 +12320,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     return status;
 }
 
-/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -12840,7 +12774,6 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* All predictions of the file are in place. */
 static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
@@ -13112,7 +13045,6 @@ static enum lmc_status lmc__write_memory(void *user, const void *data, size_t si
     return status;
 }
 
-/* All of it, or it fails. */
 static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -13377,7 +13309,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 }
 
 #ifndef LMC_NO_STDIO
-/* A file to a file. */
 typedef struct lmc__file_to_file {
     FILE *src, *part;
     lmc__buffer part_path;
@@ -13420,7 +13351,6 @@ static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_pa
     return status;
 }
 
-/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
     return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);

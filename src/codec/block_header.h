@@ -31,7 +31,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;

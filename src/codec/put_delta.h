@@ -28,7 +28,6 @@
  * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;

@@ -26,8 +26,7 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    /* Elements of the tensor. */
-    uint64_t n;
+    uint64_t n; /* Elements of the tensor. */
     /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
     size_t n_codes;
     size_t n_groups;
@@ -40,7 +39,6 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
     return q && !q->info.is_lossless ? &q->params : NULL;
 }
 
-/* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
 /* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are

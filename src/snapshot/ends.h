@@ -54,7 +54,6 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
-/* 8 bytes at `magic` begin a file of a draft. */
 static int lmc__is_draft(const uint8_t *magic)
 {
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;

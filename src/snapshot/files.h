@@ -20,13 +20,11 @@
  *
  * A name is told by what it shares with that of an earlier entry of the section. */
 
-/* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    lmc_file file;  /* its arrays and strings are in the stream's memory */
-    size_t stream;  /* that it is a part of, */
-    uint64_t start; /* and where in that it begins */
-    /* 1. In lists of damaged files 0: its FILE section is lost. */
-    int is_described;
+    lmc_file file;    /* its arrays and strings are in the stream's memory */
+    size_t stream;    /* that it is a part of, */
+    uint64_t start;   /* and where in that it begins */
+    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -35,7 +33,6 @@ typedef struct lmc__listed_file {
     lmc__buffer text_at;
 } lmc__listed_file;
 
-/* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
     size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
@@ -44,7 +41,6 @@ typedef struct lmc__stream {
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
-/* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
@@ -102,7 +98,6 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
     return LMC_OK;
 }
 
-/* The last stream goes, with its files. */
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);

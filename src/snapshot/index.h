@@ -31,7 +31,6 @@
  * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
  * in it. */
 
-/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
@@ -49,23 +48,19 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* An ancillary section. */
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    /* the INDX section; what is parsed of it points into it */
-    lmc__buffer index;
-    /* lmc__reader_run; lmc__segment, of all of them */
-    lmc__buffer runs, segments;
+    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer keys, metadata;
+    lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
@@ -116,7 +111,6 @@ typedef struct lmc__index_parser {
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
-/* The last stream, if there is one, is complete. */
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;

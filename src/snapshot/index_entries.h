@@ -105,7 +105,6 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* The next of those files begins. */
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
@@ -156,7 +155,6 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];

@@ -57,17 +57,14 @@ struct lmc_reader {
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* what the header tells; all features, if it is lost */
-    lmc_snapshot_info info;
+    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for readers of this as a base; for its own runs */
-    lmc__windows as_base, back;
-    /* the chain's: own_meter, or that of the base or lender */
-    lmc__meter own_meter, *meter;
+    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
@@ -75,10 +72,8 @@ struct lmc_reader {
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    /* what a larger struct has beside; or NULL */
-    void (*free_extra)(lmc_reader *reader);
-    /* of that, which begins with this one */
-    size_t struct_size;
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -86,7 +81,6 @@ static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__listed_at(&r->tables.listing, i);
 }
-/* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
 {
     return lmc__stream_at(&r->tables.listing, f->stream);
@@ -141,7 +135,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* No bytes are held any more. */
 static void lmc__let_go(lmc_reader *r)
 {
     lmc__free_buffer(&r->held);
@@ -662,7 +655,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     return status;
 }
 
-/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {

@@ -44,10 +44,9 @@
  * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
  * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
-    /* of the section at hand; of a RUN, its segments */
-    lmc__buffer body, segments;
-    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
-    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
@@ -66,11 +65,10 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    /* -- what has been seen -- */
-    uint8_t header[LMC__HEADER_SIZE];
-    lmc__index_builder index; /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
-    lmc__listing listing;     /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* -- what has been seen -- */
+    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
+    lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
     uint64_t total; /* bytes of all runs */
@@ -101,7 +99,6 @@ typedef struct lmc__restorer {
 /* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
     return lmc__listed_at(&r->listing, r->file);
@@ -451,7 +448,6 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
-/* The table of blocks: as they were. */
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
@@ -502,7 +498,6 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     return LMC_OK;
 }
 
-/* Hands out n entries of metadata, which were checked. */
 static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
     const lmc_restore_options *const o = r->options;

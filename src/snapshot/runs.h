@@ -44,7 +44,6 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-/* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
     LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */

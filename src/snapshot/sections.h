@@ -61,7 +61,6 @@ static int lmc__is_ancillary(const lmc__section *section)
     return lmc__is_lower(section->kind[0]);
 }
 
-/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
@@ -134,7 +133,6 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     return LMC_OK;
 }
 
-/* One that is at most max. */
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
@@ -172,7 +170,6 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     return LMC_OK;
 }
 
-/* Bytes of a varint. */
 static unsigned lmc__varint_size(uint64_t v)
 {
     unsigned n = 1;

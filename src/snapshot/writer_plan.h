@@ -64,7 +64,6 @@
 #define LMC__TINY_SIZE 512u
 #define LMC__MAX_GAPS 64u
 
-/* Bytes between tensors that were written. */
 typedef struct lmc__gap {
     uint32_t file_number;
     uint64_t offset, size; /* 0: none */
@@ -72,34 +71,27 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
-    /* lmc__quantized_range, of all files */
-    lmc__buffer quantized;
+    lmc__buffer quantized; /* lmc__quantized_range, of all files */
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
      * as they are encoded; and a block that was read back: block_number */
     lmc__buffer written, block_crcs, block;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
     const lmc_writer_options *options;
-    /* where predictions come from; reads back by lmc__read_written */
-    lmc__origin origin;
+    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
     uint64_t block_number; /* plus 1; 0: none */
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
     uint32_t file_number;
-    /* of bytes that are in no tensor */
-    enum lmc_dtype default_dtype;
-    /* one of the file's tensors does */
-    int has_quantizer;
-    /* bytes of the file that are in runs begun so far */
-    uint64_t position;
-    /* the first that does not end before position, or a lower one */
-    size_t next_tensor;
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    int has_quantizer;            /* one of the file's tensors does */
+    uint64_t position;            /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;           /* the first that does not end before position, or a lower one */
     /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
-    /* what it costs to read all predictions so far */
-    lmc__reach reach;
+    lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
@@ -389,7 +381,6 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
-/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
