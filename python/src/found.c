@@ -4,7 +4,6 @@
 #include "common.h"
 
 #include "formats/container.h"
-#include "formats/view.h"
 
 static int read_found(void *user, uint64_t offset, void *dst, size_t size)
 {
