@@ -35,15 +35,6 @@
  * base is read exactly.
  */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    enum lmc__order order;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
 
