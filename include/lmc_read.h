@@ -1569,114 +1569,20 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of
- * the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0],
- * [1], [2]: which bytes move in each step of expanding; [3]: the packed bytes, as many as m has
- * one bits. */
-static const uint64_t lmc__moves[256][4] =
-    {{0,0,0,0},{0,0,0,255},{0,0,255,255},{0,0,0,0xFFFF},{0,255,0,255},{0,0,0xFF00,0xFFFF},{0,0,
-    0xFFFF,0xFFFF},{0,0,0,0xFFFFFF},{0,255,0xFF0000,255},{0,0xFF00,0,0xFFFF},{0,0xFF00,255,0xFFFF},
-    {0,0,0xFF0000,0xFFFFFF},{0,0xFFFF,0,0xFFFF},{0,0,0xFFFF00,0xFFFFFF},{0,0,0xFFFFFF,0xFFFFFF},{0,
-    0,0,0xFFFFFFFF},{255,0,0,255},{0,0xFF00,0xFF000000,0xFFFF},{0,0xFF00,0xFF0000FF,0xFFFF},{0,
-    0xFF0000,0,0xFFFFFF},{0,0xFFFF,0xFF000000,0xFFFF},{0,0xFF0000,0xFF00,0xFFFFFF},{0,0xFF0000,
-    0xFFFF,0xFFFFFF},{0,0,0xFF000000,0xFFFFFFFF},{0,0xFFFF,0xFFFF0000,0xFFFF},{0,0xFFFF00,0,
-    0xFFFFFF},{0,0xFFFF00,255,0xFFFFFF},{0,0,0xFFFF0000,0xFFFFFFFF},{0,0xFFFFFF,0,0xFFFFFF},{0,0,
-    0xFFFFFF00,0xFFFFFFFF},{0,0,0xFFFFFFFF,0xFFFFFFFF},{0,0,0,0xFFFFFFFFFF},{255,0,0xFF00000000,
-    255},{0xFF00,0,0,0xFFFF},{0xFF00,0,255,0xFFFF},{0,0xFF0000,0xFF00000000,0xFFFFFF},{0xFF00,255,0,
-    0xFFFF},{0,0xFF0000,0xFF0000FF00,0xFFFFFF},{0,0xFF0000,0xFF0000FFFF,0xFFFFFF},{0,0xFF000000,0,
-    0xFFFFFFFF},{0xFF00,255,0xFF0000,0xFFFF},{0,0xFFFF00,0xFF00000000,0xFFFFFF},{0,0xFFFF00,
-    0xFF000000FF,0xFFFFFF},{0,0xFF000000,0xFF0000,0xFFFFFFFF},{0,0xFFFFFF,0xFF00000000,0xFFFFFF},{0,
-    0xFF000000,0xFFFF00,0xFFFFFFFF},{0,0xFF000000,0xFFFFFF,0xFFFFFFFF},{0,0,0xFF00000000,
-    0xFFFFFFFFFF},{0xFFFF,0,0,0xFFFF},{0,0xFFFF00,0xFFFF000000,0xFFFFFF},{0,0xFFFF00,0xFFFF0000FF,
-    0xFFFFFF},{0,0xFFFF0000,0,0xFFFFFFFF},{0,0xFFFFFF,0xFFFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF00,
-    0xFFFFFFFF},{0,0xFFFF0000,0xFFFF,0xFFFFFFFF},{0,0,0xFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFF,
-    0xFFFFFF0000,0xFFFFFF},{0,0xFFFFFF00,0,0xFFFFFFFF},{0,0xFFFFFF00,255,0xFFFFFFFF},{0,0,
-    0xFFFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0,0xFFFFFFFF},{0,0,0xFFFFFFFF00,0xFFFFFFFFFF},{0,0,
-    0xFFFFFFFFFF,0xFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFF},{255,0xFF00000000,0,255},{0xFF00,0,
-    0xFF0000000000,0xFFFF},{0xFF00,0,0xFF00000000FF,0xFFFF},{0xFF0000,0,0,0xFFFFFF},{0xFF00,255,
-    0xFF0000000000,0xFFFF},{0xFF0000,0,0xFF00,0xFFFFFF},{0xFF0000,0,0xFFFF,0xFFFFFF},{0,0xFF000000,
-    0xFF0000000000,0xFFFFFFFF},{0xFF00,255,0xFF0000FF0000,0xFFFF},{0xFF0000,0xFF00,0,0xFFFFFF},
-    {0xFF0000,0xFF00,255,0xFFFFFF},{0,0xFF000000,0xFF0000FF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,0,
-    0xFFFFFF},{0,0xFF000000,0xFF0000FFFF00,0xFFFFFFFF},{0,0xFF000000,0xFF0000FFFFFF,0xFFFFFFFF},{0,
-    0xFF00000000,0,0xFFFFFFFFFF},{0xFFFF,0,0xFF0000000000,0xFFFF},{0xFF0000,0xFF00,0xFF000000,
-    0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF,0xFFFFFF},{0,0xFFFF0000,0xFF0000000000,0xFFFFFFFF},
-    {0xFF0000,0xFFFF,0xFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF000000FF00,0xFFFFFFFF},{0,0xFFFF0000,
-    0xFF000000FFFF,0xFFFFFFFF},{0,0xFF00000000,0xFF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFFFF0000,
-    0xFFFFFF},{0,0xFFFFFF00,0xFF0000000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFF00000000FF,0xFFFFFFFF},{0,
-    0xFF00000000,0xFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFF0000000000,0xFFFFFFFF},{0,0xFF00000000,
-    0xFFFFFF00,0xFFFFFFFFFF},{0,0xFF00000000,0xFFFFFFFF,0xFFFFFFFFFF},{0,0,0xFF0000000000,
-    0xFFFFFFFFFFFF},{0xFFFF,0,0xFFFF00000000,0xFFFF},{0xFFFF00,0,0,0xFFFFFF},{0xFFFF00,0,255,
-    0xFFFFFF},{0,0xFFFF0000,0xFFFF00000000,0xFFFFFFFF},{0xFFFF00,255,0,0xFFFFFF},{0,0xFFFF0000,
-    0xFFFF0000FF00,0xFFFFFFFF},{0,0xFFFF0000,0xFFFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFF0000,0xFFFFFF},{0,0xFFFFFF00,0xFFFF00000000,0xFFFFFFFF},{0,
-    0xFFFFFF00,0xFFFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFF},{0,0,0xFFFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,0,0xFFFFFF},{0,0xFFFFFF00,
-    0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFFFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0,
-    0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00,0xFFFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF,0xFFFFFFFFFF},{0,0,0xFFFFFF000000,0xFFFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0,0xFFFFFFFFFF},{0,0xFFFFFFFF00,255,0xFFFFFFFFFF},{0,
-    0,0xFFFFFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0,0xFFFFFFFFFF},{0,0,0xFFFFFFFFFF00,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFF},{255,0xFF00000000,
-    0xFF000000000000,255},{0xFF00,0xFF0000000000,0,0xFFFF},{0xFF00,0xFF0000000000,255,0xFFFF},
-    {0xFF0000,0,0xFF000000000000,0xFFFFFF},{0xFF00,0xFF00000000FF,0,0xFFFF},{0xFF0000,0,
-    0xFF00000000FF00,0xFFFFFF},{0xFF0000,0,0xFF00000000FFFF,0xFFFFFF},{0xFF000000,0,0,0xFFFFFFFF},
-    {0xFF00,0xFF00000000FF,0xFF0000,0xFFFF},{0xFF0000,0xFF00,0xFF000000000000,0xFFFFFF},{0xFF0000,
-    0xFF00,0xFF0000000000FF,0xFFFFFF},{0xFF000000,0,0xFF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0,0xFFFF00,0xFFFFFFFF},{0xFF000000,0,0xFFFFFF,
-    0xFFFFFFFF},{0,0xFF00000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF,0xFF0000000000,0,0xFFFF},
-    {0xFF0000,0xFF00,0xFF0000FF000000,0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF0000FF,0xFFFFFF},
-    {0xFF000000,0xFF0000,0,0xFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FF000000,0xFFFFFF},{0xFF000000,
-    0xFF0000,0xFF00,0xFFFFFFFF},{0xFF000000,0xFF0000,0xFFFF,0xFFFFFFFF},{0,0xFF00000000,
-    0xFF0000FF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FFFF0000,0xFFFFFF},{0xFF000000,0xFFFF00,
-    0,0xFFFFFFFF},{0xFF000000,0xFFFF00,255,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFF0000,
-    0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,0,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFFFF00,0xFFFFFFFFFF},
-    {0,0xFF00000000,0xFF0000FFFFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0,0xFFFFFFFFFFFF},{0xFFFF,
-    0xFF0000000000,0xFF00000000,0xFFFF},{0xFFFF00,0,0xFF000000000000,0xFFFFFF},{0xFFFF00,0,
-    0xFF0000000000FF,0xFFFFFF},{0xFF000000,0xFF0000,0xFF00000000,0xFFFFFFFF},{0xFFFF00,255,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFF0000,0xFF0000FF00,0xFFFFFFFF},{0xFF000000,0xFF0000,
-    0xFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF00,255,
-    0xFF000000FF0000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFF00000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FF0000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFF000000FFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFFFF000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF000000000000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFF00000000FFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFF000000,0xFFFFFFFFFFFF},{0xFF000000,
-    0xFFFFFF,0xFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0xFF000000000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFF0000000000FF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFF0000,0xFFFFFFFFFFFF},{0,
-    0xFFFFFFFFFF,0xFF000000000000,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFFFF00,0xFFFFFFFFFFFF},{0,
-    0xFF0000000000,0xFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0xFF000000000000,0xFFFFFFFFFFFFFF},{0xFFFF,
-    0xFFFF00000000,0,0xFFFF},{0xFFFF00,0,0xFFFF0000000000,0xFFFFFF},{0xFFFF00,0,0xFFFF00000000FF,
-    0xFFFFFF},{0xFFFF0000,0,0,0xFFFFFFFF},{0xFFFF00,255,0xFFFF0000000000,0xFFFFFF},{0xFFFF0000,0,
-    0xFF00,0xFFFFFFFF},{0xFFFF0000,0,0xFFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000000000,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFFFF0000FF0000,0xFFFFFF},{0xFFFF0000,0xFF00,0,0xFFFFFFFF},
-    {0xFFFF0000,0xFF00,255,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FF0000,0xFFFFFFFFFF},{0xFFFF0000,
-    0xFFFF,0,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFFFF0000FFFFFF,0xFFFFFFFFFF},{0,0xFFFF00000000,0,0xFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFF0000000000,
-    0xFFFFFF},{0xFFFF0000,0xFF00,0xFF000000,0xFFFFFFFF},{0xFFFF0000,0xFF00,0xFF0000FF,0xFFFFFFFF},
-    {0,0xFFFFFF0000,0xFFFF0000000000,0xFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFF000000,0xFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,0xFFFF000000FFFF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFF000000,0xFFFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFFFF0000,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFF0000000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFF00000000FF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFF0000000000,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFFFF00,0xFFFFFFFFFFFF},{0,0xFFFF00000000,0xFFFFFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFF0000000000,0xFFFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFFFF00000000,0xFFFFFF},{0xFFFFFF00,0,0,
-    0xFFFFFFFF},{0xFFFFFF00,0,255,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF00000000,0xFFFFFFFFFF},
-    {0xFFFFFF00,255,0,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF0000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFFFFFF0000FFFF,0xFFFFFFFFFF},{0,0xFFFFFF000000,0,0xFFFFFFFFFFFF},{0xFFFFFF00,255,0xFF0000,
-    0xFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF00000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF000000FF,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFF00000000,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFF00,0xFFFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFF00000000,0xFFFFFFFFFFFFFF},{0xFFFFFFFF,0,0,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFFFF0000FF,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0xFF00,0xFFFFFFFFFFFF},{0,0xFFFFFFFF0000,0xFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFFFFFF000000,0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFFFF00,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF00,255,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFF0000,
-    0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFFFF,0,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF},
-    {0,0,0xFFFFFFFFFFFFFF,0xFFFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFFFF}};
+/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
+ * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
+ * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
+ * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+#define LMC__SWAPS(n, u) \
+    (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
+#define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
+#define LMC__SORT_SWAPS(h, H, l, L) \
+    {((LMC__B##l | (uint64_t)LMC__B##h << 32) * UINT64_C(0x0101010101010101) & \
+      UINT64_C(0x0001000100010001)) * 255, \
+     LMC__SWAPS(2, LMC__OF_PAIR(l)) | LMC__SWAPS(2, LMC__N##l + LMC__OF_PAIR(h)) << 32, \
+     LMC__SWAPS(4, LMC__N##l) * UINT64_C(0x100000001), \
+     UINT64_MAX << 8 * (4 - LMC__N##l) << 8 * (4 - LMC__N##h)}
+static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
@@ -1888,29 +1794,31 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
- * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
- *
- *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
- *     v                            A B C D . . . .
- *     by 4: D                      A B C . . . . D
- *     by 2: C                      A B . . C . . D
- *     by 1: A, B                   . A B . C . . D
- *
- * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
- * not either, and no byte ever moves onto another. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
+    v = (v >> 8 & 0x00FF00FF00FF00FFu) | (v & 0x00FF00FF00FF00FFu) << 8;
+    v = (v >> 16 & 0x0000FFFF0000FFFFu) | (v & 0x0000FFFF0000FFFFu) << 16;
+    return v >> 32 | v << 32;
+}
+
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
+{
+    return v ^ ((v ^ (v >> 32 | v << 32)) & both);
+}
+
+/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
+ * has ones, those of `ones`. */
+LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
+{
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    const uint64_t v = lmc__swap_halves(zeros ^ ((zeros ^ ones) & swaps[3]), swaps[2]);
+    return lmc__swap_bytes(lmc__swap_bytes(v, swaps[1], 16), swaps[0], 8);
 }
 
 #define LMC__ONES8 0x0101010101010101u
@@ -3183,15 +3091,10 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * loops of one list or none are shorter.
  */
 
-/* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
- * kind, with zeros at the others, so the two are combined by or:
- *
- *     m                 1 0 0 1 0 1 1 0         bit 0 first
- *     a                 A B C D . . . .         expanded by m ^ 255:   0 A B 0 C 0 0 D
- *     b                 R S T U . . . .         expanded by m:         R 0 0 S 0 T U 0
- *
- * A constant is masked in place of that; between two constants, l ^ ((l ^ r) & ones) is r at the
- * ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
+ * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
+ * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
+ * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -3200,24 +3103,19 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     size_t i;
     if (a && b) {
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3], ones = lmc__ones[m];
-            lmc__store64(dst + i,
-                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
-            a += lmc__min(8 - ones,
-                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            const unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(a), lmc__reverse8(lmc__load64(b)), m));
+            a += 8 - ones;
             b += ones;
         }
-    } else if (a) {
+    } else if (a || b) {
+        const uint8_t *list = a ? a : b;
+        const uint64_t constant = a ? r : l;
+        const unsigned invert = a ? 0 : 255;
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
-            a += 8 - lmc__ones[m];
-        }
-    } else if (b) {
-        for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
-            b += lmc__ones[m];
+            const unsigned m = mask[i >> 3] ^ invert;
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(list), constant, m));
+            list += 8 - lmc__ones[m];
         }
     } else {
         for (i = 0; i < n; i += 8)
