@@ -88,10 +88,10 @@ class Ring:
             out.append(self.square(out[-1]))
         return out
 
-    def table(self, k):
+    def table(self):
         table = []
         for c in range(256):
-            for _ in range(8 * (k + 1)):
+            for _ in range(8):
                 c = self.times_x(c)
             table.append(c)
         return table
@@ -171,21 +171,15 @@ LINEAR = """#define LMC__OF_2(v, a) v, v ^ a
 """
 
 
-def row_of_bits(values):
+def linear_table(kind, name, values):
     """256 values by those of the 8 bits."""
     entries = [0]
     for value in (values[1 << i] for i in range(8)):
         entries += [e ^ value for e in entries]
     assert entries == values
     words = [hexadecimal(values[1 << i]) + "," * (i < 7) for i in range(8)]
-    return "    LMC__OF_BITS(%s)" % fill(words, "", " " * 17, 98).strip()
-
-
-def linear_table(kind, name, rows):
-    text = ",\n".join(map(row_of_bits, rows))
-    if len(rows) > 1:
-        text = "    {\n%s}" % text
-    return "static const %s %s =\n%s;\n" % (kind, name, text)
+    return "static const %s %s =\n    LMC__OF_BITS(%s);\n" % (
+        kind, name, fill(words, "", " " * 17, 98).strip())
 
 
 def comment(text):
@@ -213,7 +207,7 @@ def make():
         LINEAR,
 
         comment("Byte i is 255 if bit i of m is set, else 0."),
-        linear_table("uint64_t", "lmc__byte_mask[256]", [[byte_mask(m) for m in masks]]),
+        linear_table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
 
         comment("""[m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places
                 above them when m sorts it (lmc__sort8); [2] has both of a pair. Where m has u
@@ -282,9 +276,8 @@ def make():
                 CRC's, whose x^32 is left out. Bit 31 is the coefficient of x^0."""),
         "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % CRC32C.polynomial,
 
-        comment("""[k][b]: the register after byte b and k zero bytes, from register 0; that is b
-                times x^(8 (k + 1))."""),
-        linear_table("uint32_t", "lmc__crc_table[8][256]", [CRC32C.table(k) for k in range(8)]),
+        comment("[b]: the register after byte b, from register 0; that is b times x^8."),
+        linear_table("uint32_t", "lmc__crc_table[256]", CRC32C.table()),
 
         "#ifndef LMC_NO_SNAPSHOT\n",
         comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of

@@ -134,26 +134,10 @@ static const uint8_t lmc__shuffles[4][64] =
  * is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
-/* [k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k +
- * 1)). */
-static const uint32_t lmc__crc_table[8][256] =
-    {
+/* [b]: the register after byte b, from register 0; that is b times x^8. */
+static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
-                 0x82F63B78),
-    LMC__OF_BITS(0x13A29877,0x274530EE,0x4E8A61DC,0x9D14C3B8,0x3FC5F181,0x7F8BE302,0xFF17C604,
-                 0xFBC3FAF9),
-    LMC__OF_BITS(0xA541927E,0x4F6F520D,0x9EDEA41A,0x38513EC5,0x70A27D8A,0xE144FB14,0xC76580D9,
-                 0x8B277743),
-    LMC__OF_BITS(0xDD45AAB8,0xBF672381,0x7B2231F3,0xF64463E6,0xE964B13D,0xD725148B,0xABA65FE7,
-                 0x52A0C93F),
-    LMC__OF_BITS(0x38116FAC,0x7022DF58,0xE045BEB0,0xC5670B91,0x8F2261D3,0x1BA8B557,0x37516AAE,
-                 0x6EA2D55C),
-    LMC__OF_BITS(0xEF306B19,0xDB8CA0C3,0xB2F53777,0x6006181F,0xC00C303E,0x85F4168D,0xE045BEB,
-                 0x1C08B7D6),
-    LMC__OF_BITS(0x68032CC8,0xD0065990,0xA5E0C5D1,0x4E2DFD53,0x9C5BFAA6,0x3D5B83BD,0x7AB7077A,
-                 0xF56E0EF4),
-    LMC__OF_BITS(0x493C7D27,0x9278FA4E,0x211D826D,0x423B04DA,0x847609B4,0xD006599,0x1A00CB32,
-                 0x34019664)};
+                 0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
 /* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
