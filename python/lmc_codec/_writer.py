@@ -259,6 +259,7 @@ class Writer:
         buffers: Mapping[str, Any],
         write_file: Callable[[Any], None],
         between: Iterable[tuple[int, Any]] = (),
+        attributes: Mapping[str, Any] = {},
     ) -> None:
         """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write_file() is
         handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""
@@ -274,7 +275,7 @@ class Writer:
                 if name in buffers:
                     quantizer, twin = self._quantizer(path, (name, kind, shape, nbytes), buffers[name], number, at, kept)
                 tensors.append((name, kind, shape, at, nbytes, quantizer, twin))
-            self._begin(path, size, tensors)
+            self._begin(path, size, tensors, **attributes)
             write_file(self._object.write)
             self._object.end_file()
             for pair, second in kept:
@@ -312,23 +313,27 @@ class Writer:
         import mmap
 
         found = os.fstat(file.fileno())
-        tensors: list[Any] = []
+        rows: list[Place] = []
         if found.st_size > 16 and dtype is None:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                if bytes(view[8:9]) == b"{":
-                    try:
-                        tensors = [(*row, None, None) for row in safetensors_rows(view, path)]
-                    except ValueError:
-                        pass  # no safetensors file after all: plain bytes
-                elif bytes(view[:4]) == b"PK\3\4":  # of torch.save(), perhaps
-                    tensors = [(*row, None, None) for row in _lmc.find_tensors(view, len(view), os.path.basename(path))[0]]
-        self._add_stream(file, path, found.st_size, tensors, dtype, found)
+            view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if bytes(view[8:9]) == b"{":
+                try:
+                    rows = safetensors_rows(view, path)
+                except ValueError:
+                    pass  # no safetensors file after all: plain bytes
+            elif bytes(view[:4]) == b"PK\3\4":  # of torch.save(), perhaps
+                rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
+            if rows and self._policy.has_rules:
+                buffers = {name: view[at : at + size] for name, _, _, at, size in rows}
+                self._add_known(path, len(view), rows, buffers, lambda write: write(view), [(0, view)], _attributes(found))
+                return
+        self._add_stream(file, path, found.st_size, [(*row, None, None) for row in rows], dtype, found)
 
     def _add_stream(
         self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, found: os.stat_result | None = None
     ) -> None:
         with self._step:
-            attributes = {} if found is None else {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
+            attributes = {} if found is None else _attributes(found)
             self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
             piece = bytearray(PIECE)
             while True:
@@ -541,6 +546,10 @@ def count_own_frames() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lmc_codec."):
         n, frame = n + 1, frame.f_back
     return n
+
+
+def _attributes(found: os.stat_result) -> dict[str, int]:
+    return {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
 
 
 def _directories_of(path: str) -> list[str]:
