@@ -5,7 +5,13 @@ from __future__ import annotations
 
 from lmc_codec import _arrays, _chunks, _lmc
 from lmc_codec._base import MAX_HEADER
+from lmc_codec._chain import _Link as Link
+from lmc_codec._chain import _look_at as look_at
+from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
+from lmc_codec._new_file import NewFile
 from lmc_codec._threads import count_threads
 
-__all__ = ["MAX_HEADER", "_arrays", "_chunks", "_lmc", "count_threads", "printable"]
+__all__ = [
+    "MAX_HEADER", "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "look_at", "measure_depths", "printable"
+]  # fmt: skip
