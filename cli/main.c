@@ -15,7 +15,6 @@
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
-#include "sys/progress.h"
 #include "sys/temporary.h"
 
 /* -- files -- */

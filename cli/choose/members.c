@@ -4,7 +4,6 @@
 #include "../format/tensors.h"
 #include "../input/damage.h"
 #include "../sys/attributes.h"
-#include "../sys/search.h"
 
 static void free_choices(struct member *member)
 {

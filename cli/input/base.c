@@ -8,8 +8,6 @@
 #include "source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
-#include "../sys/search.h"
 
 /* -- a base of files -- */
 

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
 
-#include "../sys/search.h"
-
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
     struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);

@@ -4,7 +4,6 @@
 #include "source.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "../sys/search.h"
 
 /* A file that is read, or an output, be anything there or not. */
 struct operand {

@@ -5,7 +5,6 @@
 #include "damage.h"
 #include "source.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
 #include "../sys/temporary.h"
 
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,

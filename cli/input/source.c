@@ -5,7 +5,6 @@
 #include "common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
 
 /* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
 static int is_descriptor(const char *path)

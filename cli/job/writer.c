@@ -19,9 +19,7 @@
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
 #include "../sys/report.h"
-#include "../sys/search.h"
 
 int fail_writer(enum lmc_status status, const struct output *out, const char *name)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "progress.h"
+#include "report.h"
 
 #include <sys/ioctl.h>
 #include <termios.h>

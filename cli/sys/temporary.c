@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "attributes.h"
-#include "progress.h"
 #include "replace.h"
 #include "tree.h"
 

@@ -10,7 +10,6 @@
 #include "../input/damage.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)

@@ -9,7 +9,6 @@
 #include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/archive.h"
-#include "../sys/search.h"
 
 /* A record takes up to 80 times its text in memory; its tensors are far larger. */
 static size_t largest_record(const struct archive *a)

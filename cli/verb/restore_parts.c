@@ -7,8 +7,6 @@
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
-#include "../sys/search.h"
 #include "../../formats/pattern.h"
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */
