@@ -2,7 +2,7 @@
 #include "members.h"
 
 #include "../format/tensors.h"
-#include "../input/damage.h"
+#include "../input/archive.h"
 #include "../sys/attributes.h"
 
 static void free_choices(struct member *member)

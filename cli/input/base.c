@@ -3,7 +3,6 @@
 
 #include "../format/print.h"
 #include "../format/tensors.h"
-#include "damage.h"
 #include "common.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "damage.h"
+#include "archive.h"
 
 #include "../../include/lmc_salvage.h"
 #include "common.h"

@@ -2,7 +2,7 @@
 #include "second_look.h"
 
 #include "common.h"
-#include "damage.h"
+#include "archive.h"
 #include "source.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"

@@ -2,7 +2,6 @@
 
 #include "../format/tensors.h"
 #include "base.h"
-#include "damage.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"

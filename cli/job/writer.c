@@ -15,7 +15,6 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../input/damage.h"
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"

@@ -11,7 +11,6 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/damage.h"
 #include "../input/source_tree.h"
 #include "../job/restored_links.h"
 #include "../job/restorer.h"

@@ -7,7 +7,6 @@
 #include "../../formats/gather.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/damage.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "cat_choice.h"

@@ -2,7 +2,6 @@
 #include "verbs.h"
 
 #include "../input/base.h"
-#include "../input/damage.h"
 #include "../input/archive.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
