@@ -30,21 +30,18 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* Samples, mostly one behind the other. A base keeps the block that was decoded last, through all
- * links of a chain. */
-static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
-{
-    lmc_base base = lmc_reader_base(a->reader);
-    enum lmc_status status = base.read(base.user, number, offset, dst, size);
-    return status == LMC_OK ? CODE_OK : fail_damage(a, status, number, offset);
-}
-
+/* Of an archive: samples, mostly one behind the other. A base keeps the block that was decoded last,
+ * through all links of a chain. */
 enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct members *m = (struct members *)user;
     const struct member *member = &m->list[number];
-    if (m->archive) m->code = read_archived(m->archive, member->number, offset, dst, size);
-    else m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
+    if (m->archive) {
+        const lmc_base base = lmc_reader_base(m->archive->reader);
+        const enum lmc_status status = base.read(base.user, member->number, offset, dst, size);
+        m->code =
+            status == LMC_OK ? CODE_OK : fail_damage(m->archive, status, member->number, offset);
+    } else m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
     return m->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 

@@ -384,18 +384,12 @@ static void make_parts(struct parts *p, const struct bytes *file, const struct b
     }
 }
 
-static unsigned choose_bits(uint64_t size)
-{
-    unsigned bits = MIN_BITS;
-    while (size >> bits > (uint64_t)1 << (MAX_LOG2_ANCHORS - 1)) bits++;
-    return bits;
-}
-
 static void find_shifted_parts(struct parts *p, const struct bytes *file, const struct bytes *base)
 {
     struct anchors a = {0};
     struct shifts s = {0};
-    a.bits = choose_bits(base->size);
+    a.bits = MIN_BITS;
+    while (base->size >> a.bits > (uint64_t)1 << (MAX_LOG2_ANCHORS - 1)) a.bits++;
     a.mask = 1023;
     while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)
         a.mask = a.mask * 2 + 1;

@@ -200,12 +200,6 @@ static int can_use_second(const struct choice *c, const struct members *m, const
     return 0;
 }
 
-/* A relative bound has no use for it. */
-static int may_need_second(const struct choice *c)
-{
-    return wants_second(c->rule, c->meaning.role) && c->partner && c->partner->member != c->member;
-}
-
 size_t choose_all(struct members *m, int can_refer)
 {
     const struct policy *policy = m->coding->policy;
@@ -222,7 +216,8 @@ size_t choose_all(struct members *m, int can_refer)
             c->is_wanted = c->rule && !obstacle;
             n += (size_t)c->is_wanted;
             if (obstacle) set_reason(c, obstacle);
-            m->has_pairs |= can_refer && c->is_wanted && may_need_second(c);
+            m->has_pairs |= can_refer && c->is_wanted && wants_second(c->rule, c->meaning.role) &&
+                            c->partner && c->partner->member != c->member;
         }
     return n;
 }

@@ -134,11 +134,6 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     return CODE_OK;
 }
 
-static int is_same_group(const struct candidate *a, const struct candidate *b)
-{
-    return a->size == b->size && a->hash == b->hash && strcmp(a->dtype, b->dtype) == 0;
-}
-
 /* Groups of what may be equal, in order within a group. */
 static int compare_candidates(const void *a, const void *b)
 {
@@ -158,9 +153,11 @@ static void sort_candidates(struct candidates *c)
 
 static size_t end_of_group(const struct candidates *c, size_t start)
 {
-    size_t end = start + 1;
-    while (end < c->n && is_same_group(&c->list[start], &c->list[end])) end++;
-    return end;
+    const struct candidate *const first = &c->list[start], *t = first + 1;
+    while (t < c->list + c->n && t->size == first->size && t->hash == first->hash &&
+           strcmp(t->dtype, first->dtype) == 0)
+        t++;
+    return (size_t)(t - c->list);
 }
 
 /* Sorts, and drops those that are alone, or among rounded ones only. */
@@ -296,14 +293,6 @@ static void add_edges_of_pairs(struct ordering *o, const struct members *m)
         }
 }
 
-/* After the members were ordered. */
-static void number_choices(struct members *m)
-{
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            m->list[i].choices[k].member = i;
-}
-
 /* Moves members with masters before their copies, second moments before the first; no others. */
 static void order_masters(struct members *m, struct candidates *c)
 {
@@ -328,7 +317,9 @@ static void order_masters(struct members *m, struct candidates *c)
     memcpy(m->list, ordered, m->n * sizeof *ordered);
     for (size_t i = 0; i < c->n; i++) c->list[i].member = o.rank[c->list[i].member];
     sort_candidates(c);
-    number_choices(m);
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            m->list[i].choices[k].member = i;
     free(ordered);
     free(o.rank);
     free(o.edges);

@@ -83,15 +83,6 @@ static enum diff_kind compare_items(const struct diff_item *old, const struct di
                                                                                   : DIFF_CHANGED;
 }
 
-/* width is 1, 2, 4 or 8; neither side is aligned */
-static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size,
-                              unsigned width)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < size; i += width) n += memcmp(a + i, b + i, width) != 0;
-    return n;
-}
-
 static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction,
                       size_t size, uint64_t *total)
 {
@@ -130,7 +121,8 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
             return d->o->bases->code;
         if (scan) scan_piece(scan, d->new_piece, size);
         if (old && row->kind != DIFF_SAME) {
-            row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
+            for (size_t i = 0; i < size; i += width)
+                row->n_changed += memcmp(d->old_piece + i, d->new_piece + i, width) != 0;
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
         int code = code_piece(d, &options, NULL, size, &row->direct);

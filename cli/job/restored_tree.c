@@ -20,13 +20,6 @@ void init_tree(struct restored_tree *t, const char *target, const struct common 
     t->outlet.fd = t->made.fd = -1;
 }
 
-/* "." and "..", also behind others: who works in a directory does not see it replaced. */
-static int is_within(const char *path)
-{
-    const char *last = base_name(path);
-    return is_dot(last) || *last == 0;
-}
-
 static int check_target(const struct restored_tree *t, const char *input, int force)
 {
     struct stat st;
@@ -35,7 +28,8 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, t->target,
                     "exists already and is no directory; name another one with -o");
-    if (is_within(t->target))
+    /* "." and "..", also behind others: who works in a directory does not see it replaced */
+    if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
                     "exists already, and cannot be replaced by this name; name another directory "
                     "with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
@@ -169,31 +163,21 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
     return error ? fail_made(&t->made, t->target, file->path, error) : CODE_OK;
 }
 
-static void keep_attributes(struct restored_tree *t, const lmc_file *file)
-{
-    struct made_directory *d = &t->made.list[t->number];
-    d->attributes = attributes_of_directory(file);
-    d->has_attributes = 1;
-}
-
-/* 0 or errno. */
-static int sync_file(struct restored_tree *t)
-{
-    if (is_synced_at_end(&t->made, t->outlet.size)) return 0;
-    return fsync(t->outlet.fd) == 0 || errno == EINVAL ? 0 : errno;
-}
-
 int end_tree_file(struct restored_tree *t, const lmc_file *file)
 {
     struct attributes a = attributes_of_file(file);
     int error = 0;
     if (t->outlet.fd < 0) {
-        keep_attributes(t, file);
+        struct made_directory *d = &t->made.list[t->number];
+        d->attributes = attributes_of_directory(file);
+        d->has_attributes = 1;
     } else {
         if (t->input) complete_attributes(&a, t->input);
         error = outlet_finish(&t->outlet);
         if (!error) error = set_attributes(t->outlet.fd, &a);
-        if (!error) error = sync_file(t);
+        if (!error && !is_synced_at_end(&t->made, t->outlet.size) && fsync(t->outlet.fd) != 0 &&
+            errno != EINVAL)
+            error = errno;
         if (close(t->outlet.fd) != 0 && !error) error = errno;
     }
     t->outlet.fd = -1;

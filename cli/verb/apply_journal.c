@@ -218,13 +218,6 @@ static void use_patch(const struct patch *p, uint64_t offset, unsigned char *dat
         }
 }
 
-static unsigned count_bits(uint64_t mask)
-{
-    unsigned n = 0;
-    for (; mask; mask &= mask - 1) n++;
-    return n;
-}
-
 /* Whether patches from a side file are what they must be, for files of these numbers. */
 static int are_patches(const struct patches *list, const struct place *p, size_t n_files)
 {
@@ -246,7 +239,7 @@ static int are_patches(const struct patches *list, const struct place *p, size_t
             uint64_t mask = load_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
             size_t n_here = (size - 512 * i + 7) / 8;
             if (n_here < 64 && mask >> n_here) return 0;
-            n += count_bits(mask);
+            for (; mask; mask &= mask - 1) n++;
         }
         if (n != n_words) return 0;
         at += PATCH_HEADER_SIZE + 8 * (n_masks + n_words);

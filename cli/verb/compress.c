@@ -246,13 +246,6 @@ static int can_read_twice(const char *path, const struct stat *st)
     return S_ISDIR(st->st_mode) || (S_ISREG(st->st_mode) && !is_dash(path));
 }
 
-static uint64_t total_of_members(const struct members *m)
-{
-    uint64_t total = 0;
-    for (size_t i = 0; i < m->n; i++) total += size_of_member(m, &m->list[i]);
-    return total;
-}
-
 /* Writes all members. s: the open source of a single one; NULL: path is a directory */
 static int write_members(struct members *m, struct source *s, const char *path,
                          const struct stat *st, const char *snapshot, struct written *w,
@@ -264,6 +257,7 @@ static int write_members(struct members *m, struct source *s, const char *path,
     struct attributes attributes = {0};
     lmc_writer *writer = NULL;
     const struct base *base;
+    uint64_t total = 0;
     int code = choose_base(&base, &o->common);
     w->start = now();
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
@@ -277,7 +271,8 @@ static int write_members(struct members *m, struct source *s, const char *path,
     /* The output waits until it is known that the base is of use: a file that is not can be
      * discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
     if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
-    progress_start(name, s ? s->size : total_of_members(m));
+    for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
+    progress_start(name, s ? s->size : total);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++)
         code = s ? add_source(s, m, i, writer, o, &out) : add_member_of_tree(m, i, writer, o, &out);

@@ -200,21 +200,6 @@ static int compare_links(struct rest_rows *rest, const struct diff *d)
     return code;
 }
 
-/* To be freed in any case. d: its sides are ready. */
-static int measure_rest(struct rest_rows *rest, const struct diff *d)
-{
-    int code = compare_files(rest, d);
-    rest->n_files = rest->n;
-    return code == CODE_OK ? compare_links(rest, d) : code;
-}
-
-static void free_rest(struct rest_rows *rest)
-{
-    free_links(&rest->links[0]);
-    free_links(&rest->links[1]);
-    free(rest->list);
-}
-
 static void print_rest(const struct rest_row *row)
 {
     printf("  %-8s ", diff_names[row->kind]);
@@ -392,7 +377,9 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         progress_start(sides[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
         code = measure_all(&d, NULL, NULL, NULL);
-        if (code == CODE_OK) code = measure_rest(&rest, &d);
+        if (code == CODE_OK) code = compare_files(&rest, &d);
+        rest.n_files = rest.n;
+        if (code == CODE_OK) code = compare_links(&rest, &d);
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
@@ -401,7 +388,8 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         print_diff(&d, wants_narrow_tables(o));
         for (size_t i = 0; i < rest.n; i++) print_rest(&rest.list[i]);
     }
-    free_rest(&rest);
+    for (int i = 0; i < 2; i++) free_links(&rest.links[i]);
+    free(rest.list);
     free(d.old_items.list);
     free(d.new_items.list);
     free(d.rows);

@@ -10,18 +10,13 @@
 #include "../input/base.h"
 #include "../input/archive.h"
 
-/* A record takes up to 80 times its text in memory; its tensors are far larger. */
-static size_t largest_record(const struct archive *a)
-{
-    return ((size_t)1 << 20) + (size_t)(archive_size(a) / 16);
-}
-
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
 static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
     json_t *record = NULL;
-    if (text && strlen(text) > largest_record(a))
+    /* it takes up to 80 times its text in memory; its tensors are far larger */
+    if (text && strlen(text) > ((size_t)1 << 20) + (size_t)(archive_size(a) / 16))
         say(a->name, "its record of what rules did to tensors is too large for a file of its "
                      "size, and is not listed");
     else if (text) record = json_loads(text, 0, NULL);

@@ -238,12 +238,6 @@ static int begin_report(struct salvage *s)
     return code;
 }
 
-static void begin_unplaced(struct salvage *s)
-{
-    end_json(&s->list, ']');
-    begin_json(&s->list, "unplaced", '[');
-}
-
 static int write_to_report(void *user, const void *data, size_t size)
 {
     struct salvage *const s = (struct salvage *)user;
@@ -457,7 +451,8 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
 static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
-    begin_unplaced(s);
+    end_json(&s->list, ']');
+    begin_json(&s->list, "unplaced", '[');
     while (code == CODE_OK && !*is_end) {
         lmc_file file = {0};
         char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
@@ -595,18 +590,12 @@ static int run_salvage(struct salvage *s)
     return code;
 }
 
-/* Where the output goes. To be freed. */
-static char *name_salvage(const char *path, const struct common *o)
-{
-    const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    return o->output ? copy_string(o->output, strlen(o->output))
-                     : format_text("%.*s.salvaged", (int)size, path);
-}
-
 int salvage_file(const char *path, int is_json, const struct common *o)
 {
     struct salvage s = {0};
-    char *target = name_salvage(path, o);
+    const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
+    char *target = o->output ? copy_string(o->output, strlen(o->output))
+                             : format_text("%.*s.salvaged", (int)size, path);
     s.o = o;
     o->bases->is_partial = 1;
     s.json = is_json;

@@ -62,14 +62,6 @@ static int keep_list(const char *path, const char *old)
 
 /* -- what the old list had -- */
 
-/* 0: there is none, or it cannot be read. To be freed. */
-static int load_old(struct series *old, const struct series *s, int was_there)
-{
-    init_series(old, s->directory, s->o);
-    old->is_replaced = 1;
-    return was_there && load_manifest(old) == CODE_OK;
-}
-
 /* What the file does not tell, of those that are still what was added. */
 static void take_over(struct series *s, struct series *old)
 {
@@ -136,7 +128,9 @@ int series_rebuild(const char *directory, const struct series_options *o)
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
     was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
-    is_read = load_old(&before, &s, was_there);
+    init_series(&before, directory, o);
+    before.is_replaced = 1;
+    is_read = was_there && load_manifest(&before) == CODE_OK;
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
     if (o->every) s.every = o->every;

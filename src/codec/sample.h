@@ -16,7 +16,6 @@
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
 
-/* What a block is encoded from. */
 typedef struct lmc__block {
     const uint8_t *src;  /* n elements of width bytes */
     const uint8_t *base; /* their prediction; or NULL */

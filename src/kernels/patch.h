@@ -161,7 +161,8 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
 }
 
 /* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
- * `number`: the group that it is in. They are kept in registers, and in memory for who wants one. */
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
 typedef struct lmc__group_sums_avx2 {
     __m256i low, high;
 } lmc__group_sums_avx2;
@@ -170,9 +171,9 @@ LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m2
     lmc__group_sums_avx2 sums;
     sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
     sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
-    sums.high = _mm256_add_epi16(sums.high,
-                                 _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
-                                                     _mm256_set1_epi16(0x0F0E)));
+    sums.high =
+        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
+                                                        _mm256_set1_epi16(0x0F0E)));
     lmc__store_avx2((uint8_t *)up_to, sums.low);
     lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
     return sums;
