@@ -239,11 +239,9 @@ static int read_word(struct reading *r, const char *word)
 {
     const struct option *o = find_long(r->a, word);
     const size_t size = o ? strlen(o->name) : 0;
-    char *name;
-    int code;
     if (o) return take_option(r, o, word[size] ? word + size + 1 : NULL);
-    name = copy_string(word - 2, strcspn(word, "=") + 2);
-    code = fail_unknown(r->a, name);
+    char *name = copy_string(word - 2, strcspn(word, "=") + 2);
+    int code = fail_unknown(r->a, name);
     free(name);
     return code;
 }

@@ -111,8 +111,7 @@ static const struct topic topics[] = {
      "          optimizer states with loss; see 'lmc help quant'\n"
      "-v        sizes, speed, and what was found in the base\n"
      "\n"
-     "Directories and links: 'lmc help directories'. Standard input and output: 'lmc\n"
-     "help pipes'.\n"},
+     "Directories and links: 'lmc help directories'. Pipes: 'lmc help pipes'.\n"},
     {"restore", "  lmc -d [-o OUT | -c] [-f] [--rm] [--base PATH] [--search DIR] FILE.lmc...\n"
                 "  lmc -d [-o DIR | -c] [-f] [--dereference] DIR.lmc PATH...\n"
                 "\n"
@@ -125,8 +124,7 @@ static const struct topic topics[] = {
                 "link, and what it leads to, if the snapshot holds that, with it; with\n"
                 "--dereference what it leads to is restored in its place. They go to where all of\n"
                 "DIR would go, or below the directory that -o names; -c writes their bytes one\n"
-                "after another. Only the blocks that hold them are read. 'lmc -dc DIR.lmc' writes\n"
-                "a stream for tar.\n"
+                "after another. Only their blocks are read. 'lmc -dc DIR.lmc': a stream for tar.\n"
                 "\n"
                 "The base of a delta is looked for beside it, in --search DIR, and where --base\n"
                 "says; see 'lmc help deltas'.\n"},
@@ -153,8 +151,7 @@ static const struct topic topics[] = {
              "\n"
              "FILE may also be one that is not compressed (safetensors, GGUF, NumPy, PyTorch,\n"
              "DCP), or a directory of such files: their tensors are listed as they are.\n"},
-    {"formats", "The tensors of these files are found and coded by their dtype, and can be listed\n"
-                "and read alone:\n"
+    {"formats", "The tensors of these files are found, coded by dtype, listed and read alone:\n"
                 "\n"
                 "  .safetensors  all dtypes of safetensors 0.8; unknown ones are kept as bytes\n"
                 "  .gguf         versions 2 and 3; quantised types are kept as bytes\n"
@@ -173,8 +170,7 @@ static const struct topic topics[] = {
                 "bytes, as are its files of before 1.6, and in a pipe; -v says why. Everything\n"
                 "else is coded as bytes whose element width is guessed for each block.\n"
                 "--dtype BF16 (or F32, U8, ...) says what a raw array is made of.\n"
-                "Whatever the format, every byte of the file is restored, those outside of\n"
-                "tensors too.\n"},
+                "Every byte of a file is restored, also those outside of tensors.\n"},
     {"directories",
      "'lmc DIR' makes one snapshot, DIR.lmc, of all files below DIR in the order of\n"
      "their paths, with mode and time. The directories in it are kept with mode and\n"
@@ -315,8 +311,7 @@ static const struct topic topics[] = {
     {"salvage", "  lmc salvage [-o DIR] [--base BASE]... [--json] [-f] FILE.lmc\n"
                 "\n"
                 "Recovers every intact block of a damaged or truncated snapshot, also where its\n"
-                "index or other sections are lost, into the new directory DIR, by default\n"
-                "FILE.salvaged:\n"
+                "index or other sections are lost, into a new directory, DIR or FILE.salvaged:\n"
                 "\n"
                 "  whole/      the files of which nothing is lost\n"
                 "  partial/    the files with losses, which read as zeros\n"
@@ -338,14 +333,12 @@ static const struct topic topics[] = {
                 "found, what is coded against its damaged blocks is lost, and nothing else.\n"
                 "The exit code is 0 if everything was recovered (then it says whether FILE.lmc\n"
                 "is whole), 3 if something is lost, 4 if it might come back with the base.\n"
-                "FILE.lmc is not changed. -f replaces a DIR only if all the files in it come\n"
-                "back.\n"},
+                "FILE.lmc is not changed. -f replaces a DIR only if all files in it come back.\n"},
     {"apply", "  lmc apply [--trust-base] [-f] [-T#] DELTA... TARGET\n"
               "\n"
               "Makes of TARGET, a file or directory that is the base of the first DELTA, what\n"
               "the last one restores, in place: block by block, in memory that does not grow\n"
-              "with it. A DELTA of '-' is standard input. Whoever reads TARGET meanwhile sees a\n"
-              "mixture.\n"
+              "with it. A DELTA of '-' is standard input. Readers of TARGET see a mixture.\n"
               "\n"
               "TARGET is read whole first, to know its fingerprint. If it is what a DELTA\n"
               "restores, that one and those before it are passed over, and nothing is changed\n"
@@ -436,8 +429,7 @@ static const struct topic topics[] = {
               "exp.        powers of two that the exponents of 1, 50 and 99 % of the elements\n"
               "            do not exceed; zero: or subnormal\n"
               "bits        entropy of each byte plane, the highest first, as LMC codes them:\n"
-              "            for F16 and wider floats, elements are rotated by a bit, so that the\n"
-              "            exponent is in the highest\n"
+              "            F16 and wider floats are rotated by a bit: the exponent comes first\n"
               "entropy     what all of these would take, in % of the size\n"
               "coded       what LMC takes; for each tensor by itself, without headers of the\n"
               "            file, and without twins\n"

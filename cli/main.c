@@ -15,7 +15,6 @@
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
-#include "sys/progress.h"
 #include "sys/temporary.h"
 
 /* -- files -- */
@@ -214,7 +213,6 @@ static void allow_many_files(void)
 static int run(struct arguments *a)
 {
     lmc_pool *pool;
-    int code;
     read_umask();
     allow_many_files();
     watch_signals();
@@ -222,7 +220,7 @@ static int run(struct arguments *a)
                                     : a->progress);
     if (lmc_pool_open(&pool, count_threads(a->n_threads), NULL) != LMC_OK) check_memory(NULL);
     a->common.parallel = *lmc_pool_parallel(pool);
-    code = run_verb(a);
+    int code = run_verb(a);
     progress_clear();
     lmc_pool_free(pool);
     a->common.parallel.user = NULL;
@@ -238,11 +236,10 @@ static void end_without_memory(void)
 int main(int argc, char **argv)
 {
     struct arguments a;
-    int code;
     occupy_standard_descriptors();
     init_json();
     on_out_of_memory(end_without_memory);
-    code = read_arguments(&a, argc, argv);
+    int code = read_arguments(&a, argc, argv);
     if (code == CODE_OK && !a.is_done) code = run(&a);
     free_arguments(&a);
     return close_standard_output(code);

@@ -82,14 +82,12 @@ static enum lmc_dtype find_dtype(const char *text)
 {
     static const char *const modules[] = {"torch.", "numpy.", "np."};
     char name[36];
-    const char *found;
-    size_t size;
     for (size_t i = 0; i < 3; i++)
         if (strncmp(text, modules[i], strlen(modules[i])) == 0) text += strlen(modules[i]);
     if (strlen(text) > 32 || strpbrk(text, " =")) return LMC_AUTO;
-    size = (size_t)snprintf(name, sizeof name, " %s=", text);
+    size_t size = (size_t)snprintf(name, sizeof name, " %s=", text);
     for (char *c = name; *c; c++) *c = (char)tolower((unsigned char)*c);
-    found = strstr(dtype_names, name);
+    const char *found = strstr(dtype_names, name);
     if (found) snprintf(name, sizeof name, " %.*s=", (int)strcspn(found + size, " "), found + size);
     name[strlen(name) - 1] = 0;
     for (char *c = name; *c; c++) *c = (char)toupper((unsigned char)*c);

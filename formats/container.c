@@ -56,9 +56,8 @@ static enum container_kind container_kind_of_content(const unsigned char *data, 
 /* What could not be parsed keeps what the caller is told of it. */
 static enum container_result end_parsing(struct container *c, enum container_result result)
 {
-    struct container keep;
     if (result == CONTAINER_OK) return result;
-    keep = *c;
+    struct container keep = *c;
     container_free(c);
     c->kind = keep.kind;
     c->need = keep.need;
@@ -133,10 +132,9 @@ int container_wants_view(const void *data, size_t size, const char *name)
 enum container_result container_parse_view(struct container *c, const struct view *v,
                                            const char *name, const struct dcp *d)
 {
-    enum container_result result;
     memset(c, 0, sizeof *c);
-    result = container_is_distcp(name) ? container_parse_distcp(c, v, d, name)
-                                       : container_parse_torch_save(c, v);
+    enum container_result result = container_is_distcp(name) ? container_parse_distcp(c, v, d, name)
+                                                             : container_parse_torch_save(c, v);
     return end_parsing(c, result);
 }
 

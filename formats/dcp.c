@@ -98,9 +98,8 @@ static enum container_result read_places(struct dcp *d)
 
 enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uint64_t weight)
 {
-    enum container_result result;
     memset(d, 0, sizeof *d);
-    result = pickle_read(&d->pickle, data, size, weight);
+    enum container_result result = pickle_read(&d->pickle, data, size, weight);
     if (result == CONTAINER_BAD) return container_bad(d, "%s", d->pickle.error);
     if (result == CONTAINER_OK) result = read_places(d);
     if (result != CONTAINER_OK) dcp_free(d);

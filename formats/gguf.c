@@ -160,8 +160,6 @@ static enum container_result gguf_read_info(struct container *c, struct gguf_cur
                                             lmc_tensor *t, uint64_t *room, char **text)
 {
     size_t name_size = (size_t)gguf_take_number(g, 8);
-    const struct gguf_type *type;
-    uint64_t number;
     memset(t, 0, sizeof *t);
     t->name = *text;
     memcpy(*text, gguf_take(g, name_size), name_size);
@@ -171,9 +169,9 @@ static enum container_result gguf_read_info(struct container *c, struct gguf_cur
     t->shape = room;
     for (unsigned i = t->rank; i > 0; i--) /* GGUF begins with the innermost dimension */
         room[i - 1] = gguf_take_number(g, 8);
-    number = gguf_take_number(g, 4);
+    uint64_t number = gguf_take_number(g, 4);
     t->offset = gguf_take_number(g, 8);
-    type = gguf_find_type(number);
+    const struct gguf_type *type = gguf_find_type(number);
     t->dtype = type ? type->name : *text;
     if (!type) *text += sprintf(*text, "GGML_%u", (unsigned)number) + 1;
     return gguf_read_size(c, t, type);
@@ -221,26 +219,26 @@ enum container_result container_parse_gguf(struct container *c, const unsigned c
                                            size_t size, uint64_t file_size)
 {
     struct gguf_cursor g = {0};
-    uint64_t version, n_tensors, n_values, alignment, start;
-    size_t infos, n_numbers, n_characters;
+    uint64_t alignment;
+    size_t n_numbers, n_characters;
     c->kind = CONTAINER_GGUF;
     g.data = data;
     g.size = size;
     if (size >= 4 && memcmp(data, "GGUF", 4) != 0)
         return container_bad(c, "it does not begin with GGUF");
     gguf_take(&g, 4);
-    version = gguf_take_number(&g, 4);
-    n_tensors = gguf_take_number(&g, 8);
-    n_values = gguf_take_number(&g, 8);
+    uint64_t version = gguf_take_number(&g, 4);
+    uint64_t n_tensors = gguf_take_number(&g, 8);
+    uint64_t n_values = gguf_take_number(&g, 8);
     if (!g.missing && version != 2 && version != 3)
         return container_bad(c, "it has the GGUF version %u; 2 and 3 are known", (unsigned)version);
     if (n_tensors > CONTAINER_MAX_TENSORS)
         return container_bad(c, "it claims more than 2^28 tensors");
     TRY(gguf_read_metadata(c, &g, n_values, &alignment));
-    infos = g.at;
+    size_t infos = g.at;
     TRY(gguf_measure_infos(c, &g, n_tensors, &n_numbers, &n_characters));
     if (g.missing) return container_more(c, g.missing, file_size);
-    start = (g.at + alignment - 1) / alignment * alignment;
+    uint64_t start = (g.at + alignment - 1) / alignment * alignment;
     g.at = infos;
     TRY(gguf_read_infos(c, &g, (size_t)n_tensors, n_numbers, n_characters));
     for (size_t i = 0; i < c->n_tensors; i++) {

@@ -175,21 +175,19 @@ static enum container_result npy_make_tensor(struct container *c, const struct n
 enum container_result container_parse_npy(struct container *c, const unsigned char *data,
                                           size_t size, uint64_t file_size)
 {
-    unsigned field, major;
-    uint64_t start, length;
     struct npy_header header = {0};
     struct npy_text text;
     c->kind = CONTAINER_NPY;
     if (size < 8) return container_more(c, 8, file_size);
     if (memcmp(data, "\x93NUMPY", 6) != 0)
         return container_bad(c, "it does not begin with \\x93NUMPY");
-    major = data[6];
+    unsigned major = data[6];
     if (major < 1 || major > 3)
         return container_bad(c, "it has the .npy version %u; 1 to 3 are known", major);
-    field = major == 1 ? 2 : 4;
+    unsigned field = major == 1 ? 2 : 4;
     if (size < 8 + field) return container_more(c, 8 + field, file_size);
-    length = container_number(data + 8, field);
-    start = 8 + field + length;
+    uint64_t length = container_number(data + 8, field);
+    uint64_t start = 8 + field + length;
     if (size < start) return container_more(c, start, file_size);
     text.text = (const char *)data + 8 + field;
     text.size = (size_t)length;

@@ -16,7 +16,6 @@ struct text {
 /* 0: it has ended; no name and no pattern has a zero byte. */
 static uint32_t next_character(struct text *t)
 {
-    uint32_t c;
     size_t used;
     while (t->size == 0 && t->rest[0]) {
         t->at = t->rest[0];
@@ -25,7 +24,7 @@ static uint32_t next_character(struct text *t)
         t->rest[1] = NULL;
     }
     if (t->size == 0) return 0;
-    c = read_character(t->at, t->size, &used);
+    uint32_t c = read_character(t->at, t->size, &used);
     if (used == 0) {
         c = 0xDC00u + (unsigned char)*t->at;
         used = 1;

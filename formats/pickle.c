@@ -126,7 +126,6 @@ static enum container_result push_text(struct pickle *p, enum pickle_type type, 
 static enum container_result push_global(struct pickle *p)
 {
     const unsigned char *const start = p->data + p->at, *dot, *end;
-    uint32_t node;
     dot = (const unsigned char *)memchr(start, '\n', p->size - p->at);
     end = dot ? (const unsigned char *)memchr(dot + 1, '\n',
                                               p->size - p->at - (size_t)(dot + 1 - start))
@@ -134,7 +133,7 @@ static enum container_result push_global(struct pickle *p)
     if (!end) return pickle_bad(p, "it ends early");
     p->at += (size_t)(end + 1 - start);
     TRY(push_new(p, PICKLE_GLOBAL));
-    node = p->n_nodes - 1;
+    uint32_t node = p->n_nodes - 1;
     add_text(p, node, start, (size_t)(end - start));
     p->texts[p->nodes[node].u.text.at + (size_t)(dot - start)] = '.';
     return CONTAINER_OK;
@@ -145,13 +144,12 @@ static enum container_result push_global(struct pickle *p)
 static enum container_result push_stack_global(struct pickle *p)
 {
     uint32_t module, name;
-    const struct pickle_node *m, *n;
     size_t size;
     TRY(pop(p, &name));
     TRY(pop(p, &module));
     TRY(push_new(p, PICKLE_GLOBAL));
-    m = &p->nodes[module];
-    n = &p->nodes[name];
+    const struct pickle_node *m = &p->nodes[module];
+    const struct pickle_node *n = &p->nodes[name];
     if (m->type != PICKLE_TEXT || n->type != PICKLE_TEXT)
         return pickle_bad(p, "a global has no name");
     size = (size_t)m->u.text.size + n->u.text.size + 2;
@@ -169,11 +167,11 @@ static enum container_result push_stack_global(struct pickle *p)
 static enum container_result push_long(struct pickle *p, unsigned bytes)
 {
     const unsigned char *digits;
-    uint64_t size, x;
+    uint64_t size;
     TRY(take_number(p, bytes, &size));
     TRY(take_bytes(p, size, &digits));
     if (size > 8) return push_new(p, PICKLE_OTHER);
-    x = container_number(digits, (unsigned)size);
+    uint64_t x = container_number(digits, (unsigned)size);
     if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= ~(((uint64_t)1 << 8 * size) - 1);
     return push_number(p, PICKLE_INT, (int64_t)x);
 }
@@ -183,10 +181,9 @@ static enum container_result push_long(struct pickle *p, unsigned bytes)
 static enum container_result add_link(struct pickle *p, uint32_t node, uint32_t key, uint32_t value)
 {
     struct pickle_node *const n = &p->nodes[node];
-    struct pickle_link *link;
     if (p->n_links >= p->max_nodes) return pickle_bad(p, too_large);
     TRY(container_grow(&p->links, (uint64_t)p->n_links + 1, &p->links_room, sizeof *p->links));
-    link = &p->links[p->n_links];
+    struct pickle_link *link = &p->links[p->n_links];
     link->next = 0;
     link->key = key;
     link->value = value;
@@ -402,12 +399,12 @@ static enum container_result run_pickle(struct pickle *p)
 
 enum container_result pickle_read(struct pickle *p, const void *data, size_t size, uint64_t weight)
 {
-    enum container_result result;
     memset(p, 0, sizeof *p);
     p->max_nodes = least((uint64_t)MIN_NODES + weight / 4, MAX_NODES);
     p->data = (const unsigned char *)data;
     p->size = size;
-    result = size > pickle_max_size(weight) ? pickle_bad(p, too_large) : run_pickle(p);
+    enum container_result result =
+        size > pickle_max_size(weight) ? pickle_bad(p, too_large) : run_pickle(p);
     free(p->stack);
     free(p->marks);
     free(p->memo);

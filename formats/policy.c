@@ -221,10 +221,9 @@ static const char *parse_fields(struct rule *r)
     for (;;) {
         const struct part all = make_part(r->text, r->text + r->glob_size);
         const char *const comma = find_last(all, ','), *fault;
-        struct part field;
         int is_field;
         if (!comma) break;
-        field = make_part(comma + 1, r->text + r->glob_size);
+        struct part field = make_part(comma + 1, r->text + r->glob_size);
         while (field.size && is_space(*field.at))
             field = make_part(field.at + 1, all.at + all.size);
         fault = parse_field(r, field, &is_field);
@@ -239,7 +238,6 @@ static const char *parse_fields(struct rule *r)
 
 static const char *add_rule_of(struct policy *p, struct part text)
 {
-    const char *equals, *fault;
     struct rule *r, *list = (struct rule *)realloc(p->rules, (p->n_rules + 1) * sizeof *list);
     if (!list) return NO_MEMORY;
     p->rules = list;
@@ -249,10 +247,10 @@ static const char *add_rule_of(struct policy *p, struct part text)
     if (!r->text) return NO_MEMORY;
     r->roles = DEFAULT_ROLES;
     r->max_size = UINT64_MAX;
-    equals = find_last(make_part(r->text, r->text + text.size), '=');
+    const char *equals = find_last(make_part(r->text, r->text + text.size), '=');
     if (!equals) return "a rule is a pattern for names, '=' and a choice, such as '*=bits:8'";
     r->glob_size = (size_t)(equals - r->text);
-    fault = parse_choice(r, make_part(equals + 1, r->text + text.size));
+    const char *fault = parse_choice(r, make_part(equals + 1, r->text + text.size));
     return fault ? fault : parse_fields(r);
 }
 
@@ -268,9 +266,8 @@ static struct part cut_word(struct part *rest)
 {
     const char *const end = rest->at + rest->size;
     const char *at = rest->at;
-    struct part word;
     while (at < end && !is_space(*at)) at++;
-    word = make_part(rest->at, at);
+    struct part word = make_part(rest->at, at);
     while (at < end && is_space(*at)) at++;
     *rest = make_part(at, end);
     return word;
@@ -345,13 +342,12 @@ static const char *parse_naming(struct policy *p, struct part first, struct part
 const char *parse_policy_line(struct policy *p, const char *line)
 {
     const char *end = line;
-    struct part first, rest;
     while (*end && !(*end == '#' && (end == line || is_space(end[-1])))) end++;
     while (end > line && is_space(end[-1])) end--;
     while (line < end && is_space(*line)) line++;
     if (line == end) return NULL;
-    rest = make_part(line, end);
-    first = cut_word(&rest);
+    struct part rest = make_part(line, end);
+    struct part first = cut_word(&rest);
     if (rest.size && is_word(first, "default")) return parse_default(p, rest);
     if (rest.size && (find_value(first, "role").size || find_value(first, "m").size))
         return parse_naming(p, first, rest);

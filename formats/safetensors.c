@@ -95,10 +95,9 @@ static void put_utf8(struct header *h, unsigned character)
 static int read_escape(struct header *h)
 {
     static const char letters[] = "\"\\/bfnrt", meanings[] = "\"\\/\b\f\n\r\t";
-    const char *letter;
     unsigned unit, second;
     if (h->at == h->end) return header_wrong(h, "a string does not end");
-    letter = *h->at ? strchr(letters, *h->at) : NULL;
+    const char *letter = *h->at ? strchr(letters, *h->at) : NULL;
     if (letter) {
         h->at++;
         *h->strings++ = meanings[letter - letters];
@@ -150,11 +149,9 @@ static size_t skip_digits(struct header *h)
 
 static int skip_number(struct header *h)
 {
-    size_t n;
-    int zero;
     take_byte(h, '-');
-    zero = h->at < h->end && *h->at == '0';
-    n = skip_digits(h);
+    int zero = h->at < h->end && *h->at == '0';
+    size_t n = skip_digits(h);
     if (n == 0 || (zero && n > 1)) return header_wrong(h, "no valid number");
     if (take_byte(h, '.') && skip_digits(h) == 0) return header_wrong(h, "no valid number");
     if (h->at < h->end && (*h->at | 32) == 'e') {
@@ -412,10 +409,9 @@ static enum container_result read_header(struct container *c, const unsigned cha
 enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
                                                   size_t size, uint64_t file_size)
 {
-    uint64_t json_size;
     c->kind = CONTAINER_SAFETENSORS;
     if (size < 8) return container_more(c, 8, file_size);
-    json_size = container_number(data, 8);
+    uint64_t json_size = container_number(data, 8);
     if (json_size > CONTAINER_MAX_HEADER - 8)
         return container_bad(
             c, "its safetensors header claims %llu bytes, more than the allowed 100000000",

@@ -115,9 +115,8 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
                                               uint64_t size)
 {
     struct container *const c = b->c;
-    lmc_tensor *t;
     TRY(container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors));
-    t = &c->tensors[c->n_tensors++];
+    lmc_tensor *t = &c->tensors[c->n_tensors++];
     memset(t, 0, sizeof *t);
     t->name = (const char *)(uintptr_t)name; /* see finish_builder */
     t->dtype = dtype;
@@ -156,9 +155,8 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
 {
     struct container *const c = b->c;
     const uint64_t *const numbers = numbers_of(a, view, view->logical);
-    struct container_view *added;
     TRY(container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views));
-    added = &c->views[c->n_views++];
+    struct container_view *added = &c->views[c->n_views++];
     memset(added, 0, sizeof *added);
     added->name = (const char *)(uintptr_t)name; /* see finish_builder */
     added->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
@@ -263,22 +261,19 @@ static enum container_result find_listed(struct builder *b, struct archive_of_to
 {
     struct zip_member *const m = &a->zip.members[views->member];
     const size_t name = b->names_size;
-    struct listed *whole;
-    enum container_result result;
     for (struct torch_view *v = views; v < views + n; v++) {
-        struct listed *l;
         if (!v->is_dense) continue;
         TRY(add_name_of_view(b, a, v, v->shape));
-        l = take_listed(b, name);
+        struct listed *l = take_listed(b, name);
         v->is_kept =
             is_listed(m, l, v->dtype, numbers_of(a, v, v->shape), v->rank, v->offset, v->size);
         if (v->is_kept && v->is_plain) l->is_plain = 1;
     }
     TRY(add_name(b, a->views.names + first->name, "", "@storage"));
-    whole = take_listed(b, name);
+    struct listed *whole = take_listed(b, name);
     if (whole && whole->tensor->rank == 1)
         (void)is_listed(m, whole, whole->tensor->dtype, whole->tensor->shape, 1, 0, m->size);
-    result = zip_locate(&a->zip, b->view, m);
+    enum container_result result = zip_locate(&a->zip, b->view, m);
     return result == CONTAINER_BAD ? container_bad(b->c, "%s", a->zip.error) : result;
 }
 
@@ -289,7 +284,6 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
     const struct zip_member *const m = &a->zip.members[views->member];
     const struct torch_view *first = views;
     int is_typed = 1;
-    size_t kept;
     for (size_t i = 0; i < n; i++) {
         if (views[i].order < first->order) first = &views[i];
         is_typed &= views[i].bits == views->bits && strcmp(views[i].dtype, views->dtype) == 0;
@@ -301,7 +295,7 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
         TRY(find_listed(b, a, views, n, first));
         return add_other_names(b, a, views, n);
     }
-    kept = is_typed ? keep_views(views, n, m->size) : 0;
+    size_t kept = is_typed ? keep_views(views, n, m->size) : 0;
     if (kept) b->n_hidden += n - kept;
     else
         TRY(add_record(b, m, a->views.names + first->name, "@storage",
@@ -363,9 +357,8 @@ static enum container_result add_descriptions(struct builder *b, const struct ar
                                               uint64_t end)
 {
     char full[sizeof a->prefix + sizeof PICKLE_NAME];
-    const struct zip_member *m;
     snprintf(full, sizeof full, "%s%s", a->prefix, PICKLE_NAME);
-    m = zip_find(&a->zip, full);
+    const struct zip_member *m = zip_find(&a->zip, full);
     if (m && m->is_stored) TRY(add_bytes(b, "@" PICKLE_NAME, m->offset, m->size));
     return add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory);
 }
@@ -393,14 +386,12 @@ static void *read_record(const struct builder *b, struct archive_of_torch *a, co
                          size_t most, size_t *size)
 {
     char full[sizeof a->prefix + 32];
-    struct zip_member *m;
-    void *data;
     snprintf(full, sizeof full, "%s%s", a->prefix, name);
-    m = zip_find(&a->zip, full);
+    struct zip_member *m = zip_find(&a->zip, full);
     if (!m || !m->is_stored || m->size > most || zip_locate(&a->zip, b->view, m) != CONTAINER_OK)
         return NULL;
     *size = (size_t)m->size;
-    data = malloc(*size + 1);
+    void *data = malloc(*size + 1);
     if (data && b->view->read(b->view->user, m->offset, data, *size) != 0) {
         free(data);
         data = NULL;
@@ -427,13 +418,11 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
 {
     struct pickle p;
     size_t size = 0;
-    void *data;
-    enum container_result result;
     if (!is_little_endian(b, a)) {
         note(b->c, "its numbers are big-endian: they are stored as bytes", "");
         return CONTAINER_OK;
     }
-    data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
+    void *data = read_record(b, a, PICKLE_NAME, pickle_max_size(b->view->weight), &size);
     if (!data) {
         note(b->c,
              "its data.pkl is compressed, or too large for the size of the file: its records are "
@@ -441,7 +430,7 @@ static enum container_result read_views(struct builder *b, struct archive_of_tor
              "");
         return CONTAINER_OK;
     }
-    result = pickle_read(&p, data, size, b->view->weight);
+    enum container_result result = pickle_read(&p, data, size, b->view->weight);
     free(data);
     if (result == CONTAINER_OK) {
         result = torch_find_views(&a->views, &p, &a->zip, a->prefix, container_budget(b->view));
@@ -493,8 +482,7 @@ static enum container_result add_archive(struct builder *b, uint64_t from, uint6
                                          uint64_t *start)
 {
     struct archive_of_torch a = {0};
-    enum container_result result;
-    result = zip_read(&a.zip, b->view, from, end);
+    enum container_result result = zip_read(&a.zip, b->view, from, end);
     for (size_t i = 0; i < a.zip.n && result == CONTAINER_OK && !b->file; i++)
         result = zip_locate(&a.zip, b->view, &a.zip.members[i]);
     if (result == CONTAINER_BAD || result == CONTAINER_OTHER)
@@ -618,7 +606,6 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
     uint64_t end = 0, start;
     for (size_t i = dcp_find(d, name); i < d->n; i++) {
         struct dcp_item item;
-        enum container_result result;
         dcp_get(d, i, &item);
         if (strcmp(item.file, name) != 0) break;
         if (item.offset < end || item.offset + item.size > b->view->size)
@@ -626,7 +613,7 @@ static enum container_result add_known_items(struct builder *b, const struct dcp
         end = item.offset + item.size;
         b->item = item.name;
         b->part = &item;
-        result = add_archive(b, item.offset, end, &start);
+        enum container_result result = add_archive(b, item.offset, end, &start);
         b->part = NULL;
         if (result == CONTAINER_BAD || result == CONTAINER_OTHER) {
             note(b->c, "one of its items is no archive", b->c->error);
@@ -647,10 +634,9 @@ static enum container_result add_items_from_end(struct builder *b)
     note(b->c, "no .metadata beside it names its items: they have numbers, from the end", "");
     for (unsigned n = 1; end > 0; n++) {
         uint64_t start;
-        enum container_result result;
         snprintf(name, sizeof name, "item-%u", n);
         b->item = name;
-        result = add_archive(b, 0, end, &start);
+        enum container_result result = add_archive(b, 0, end, &start);
         if (result == CONTAINER_OTHER && n > 1) break;
         if (result != CONTAINER_OK) return result;
         end = start;

@@ -94,17 +94,16 @@ static enum container_result find_storage(struct walk *w, uint32_t node, struct 
     const struct pickle *const p = w->p;
     const struct pickle_node *const storage = pickle_get(p, node);
     const uint32_t id = storage->arguments, key = pickle_item(p, id, 2);
-    const struct zip_member *member;
     char name[512];
-    int n_name;
     uint64_t n;
     if (storage->type != PICKLE_PERSISTENT || pickle_get(p, key)->type != PICKLE_TEXT ||
         !pickle_is_text(p, pickle_item(p, id, 0), PICKLE_TEXT, "storage") ||
         !pickle_count(p, pickle_item(p, id, 4), &n))
         return container_bad(w->views, "a storage is not described as known");
-    n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
-                      p->texts + pickle_get(p, key)->u.text.at);
-    member = n_name >= 0 && (size_t)n_name < sizeof name ? zip_find(w->z, name) : NULL;
+    int n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
+                          p->texts + pickle_get(p, key)->u.text.at);
+    const struct zip_member *member =
+        n_name >= 0 && (size_t)n_name < sizeof name ? zip_find(w->z, name) : NULL;
     if (!member || !member->is_stored)
         return container_bad(w->views, "a storage is not in the archive, or is compressed");
     view->member = (size_t)(member - w->z->members);
@@ -119,13 +118,12 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
 {
     struct torch_views *const v = w->views;
     const size_t size = strlen(w->path) + 1;
-    struct torch_view *added;
     if (v->names_size + size + (v->n + 1) * sizeof *v->list + v->shapes_size * sizeof *v->shapes >
         w->budget)
         return container_bad(v, "its names and shapes take too much for the size of the file");
     TRY(container_grow(&v->list, v->n + 1, &v->room, sizeof *v->list));
     TRY(container_grow(&v->names, v->names_size + size, &v->names_room, 1));
-    added = &v->list[v->n];
+    struct torch_view *added = &v->list[v->n];
     *added = *view;
     added->name = v->names_size;
     added->order = v->n++;
@@ -311,9 +309,8 @@ static enum container_result grow_known(struct walk *w)
 static enum container_result add_tensor_once(struct walk *w, uint32_t arguments)
 {
     const size_t n = w->views->n;
-    uint32_t *slot;
     if (w->n_known_slots < 2 * (n + 1)) TRY(grow_known(w));
-    slot = find_known(w, w->path, arguments);
+    uint32_t *slot = find_known(w, w->path, arguments);
     if (slot && *slot) return CONTAINER_OK;
     TRY(add_tensor(w, arguments));
     if (slot && w->views->n > n) *slot = (uint32_t)n + 1;
@@ -330,13 +327,12 @@ static void append_key(struct walk *w, uint32_t key, unsigned number, size_t pat
     const struct pickle_node *const n = pickle_get(w->p, key);
     char digits[24];
     const char *text = digits;
-    size_t size;
     snprintf(digits, sizeof digits, "%u", number);
     if (key && (n->type == PICKLE_TEXT || n->type == PICKLE_GLOBAL)) /* torch.float32 */
         text = w->p->texts + n->u.text.at;
     if (key && (n->type == PICKLE_INT || n->type == PICKLE_BOOL))
         snprintf(digits, sizeof digits, "%lld", (long long)n->u.value);
-    size = strlen(text);
+    size_t size = strlen(text);
     if (path_size + (path_size > 0) + size > MAX_PATH_SIZE) {
         w->path[path_size] = 0;
         return;
@@ -428,7 +424,6 @@ enum container_result torch_find_views(struct torch_views *views, struct pickle 
                                        const struct zip *z, const char *prefix, uint64_t budget)
 {
     struct walk *const w = (struct walk *)calloc(1, sizeof *w);
-    enum container_result result;
     memset(views, 0, sizeof *views);
     if (!w) return CONTAINER_MEMORY;
     w->views = views;
@@ -436,7 +431,7 @@ enum container_result torch_find_views(struct torch_views *views, struct pickle 
     w->z = z;
     w->prefix = prefix;
     w->budget = budget;
-    result = visit(w, p->root);
+    enum container_result result = visit(w, p->root);
     while (result == CONTAINER_OK && w->depth) result = step(w);
     free(w->known);
     free(w);

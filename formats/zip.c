@@ -139,11 +139,10 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     struct zip_member *const m = &z->members[z->n];
     const unsigned char *const p = *at;
     uint64_t packed, size, local, *fields[3];
-    size_t name_size, extra_size;
     if (end - p < CENTRAL_SIZE || memcmp(p, "PK\1\2", 4) != 0)
         return container_bad(z, "its central directory is broken");
-    name_size = (size_t)container_number(p + 28, 2);
-    extra_size = (size_t)container_number(p + 30, 2);
+    size_t name_size = (size_t)container_number(p + 28, 2);
+    size_t extra_size = (size_t)container_number(p + 30, 2);
     if ((size_t)(end - p) - CENTRAL_SIZE <
         name_size + extra_size + (size_t)container_number(p + 32, 2))
         return container_bad(z, "its central directory is broken");
@@ -200,15 +199,13 @@ static enum container_result read_directory(struct zip *z, const struct zip_end 
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end)
 {
     struct zip_end e = {0};
-    unsigned char *bytes;
-    enum container_result result;
     memset(z, 0, sizeof *z);
     TRY(read_end(z, v, from, end, &e));
-    bytes = (unsigned char *)malloc((size_t)e.size + 1);
+    unsigned char *bytes = (unsigned char *)malloc((size_t)e.size + 1);
     if (!bytes) return CONTAINER_MEMORY;
-    result = read_view(v, e.at - e.size, bytes, (size_t)e.size)
-                 ? container_bad(z, "it cannot be read")
-                 : read_directory(z, &e, bytes);
+    enum container_result result = read_view(v, e.at - e.size, bytes, (size_t)e.size)
+                                       ? container_bad(z, "it cannot be read")
+                                       : read_directory(z, &e, bytes);
     free(bytes);
     if (result != CONTAINER_OK) zip_free(z);
     return result;

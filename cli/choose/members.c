@@ -2,9 +2,8 @@
 #include "members.h"
 
 #include "../format/tensors.h"
-#include "../input/damage.h"
+#include "../input/archive.h"
 #include "../sys/attributes.h"
-#include "../sys/search.h"
 
 static void free_choices(struct member *member)
 {

@@ -4,7 +4,6 @@
 #include "members.h"
 #include "../../formats/torch_save.h"
 #include "../input/common.h"
-#include "../sys/search.h"
 
 struct parts {
     lmc_base_part *list;

@@ -7,7 +7,6 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/search.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
 

@@ -5,7 +5,6 @@
 #include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/search.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
  * agree and others do not, in a copy that has changed a little, it is still coded against it. */

@@ -6,7 +6,6 @@ lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
     size_t n_numbers = 0, n_characters = 0;
     lmc_tensor *copy;
     uint64_t *numbers;
-    char *characters;
     if (n == 0) return NULL;
     for (size_t i = 0; i < n; i++) {
         n_numbers += from[i].rank;
@@ -15,7 +14,7 @@ lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
     copy = (lmc_tensor *)resize(NULL, n * sizeof *copy + n_numbers * sizeof *numbers + n_characters,
                                 1);
     numbers = (uint64_t *)(void *)(copy + n);
-    characters = (char *)(numbers + n_numbers);
+    char *characters = (char *)(numbers + n_numbers);
     for (size_t i = 0; i < n; i++) {
         copy[i] = from[i];
         if (from[i].rank) memcpy(numbers, from[i].shape, from[i].rank * sizeof *numbers);

@@ -28,7 +28,6 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
 {
     uint8_t bytes[8];
     struct stat st;
-    uint64_t end;
     int fd = stat(name, &st) == 0 && S_ISREG(st.st_mode) ? open(name, O_RDONLY | O_CLOEXEC) : -1;
     const int is_read = fd >= 0 && read_at(fd, 0, bytes, sizeof bytes) == 0;
     if (fd >= 0) close(fd);
@@ -43,7 +42,7 @@ static int fail_damaged(const char *name, enum lmc_status status, const char *wh
                         : "");
     if (!is_read || status == LMC_ERR_NOT_LMC)
         return fail(CODE_CORRUPT, name, "%s", lmc_status_text(status));
-    end = find_snapshot_end(name);
+    uint64_t end = find_snapshot_end(name);
     if (end && end < (uint64_t)st.st_size)
         return fail(CODE_CORRUPT, name,
                     "%llu byte%s the end of the snapshot, which is at %llu: cut them off",
@@ -110,7 +109,6 @@ uint64_t archive_size(const struct archive *a) { return (uint64_t)a->st.st_size 
 
 int open_archive_file(struct archive *a, const char *path, const struct common *o)
 {
-    off_t at;
     memset(a, 0, sizeof *a);
     a->o = o;
     a->name = is_dash(path) ? "(standard input)" : path;
@@ -121,7 +119,7 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
     if (!S_ISREG(a->st.st_mode))
         return fail(CODE_ERROR, a->name,
                     "is no regular file, and the index stands at the end; save it to a file first");
-    at = lseek(a->fd, 0, SEEK_CUR);
+    off_t at = lseek(a->fd, 0, SEEK_CUR);
     if (at < 0) return fail_errno(a->name, errno, "cannot access it");
     a->start = at <= a->st.st_size ? (uint64_t)at : (uint64_t)a->st.st_size;
     if (read_at(a->fd, a->start, a->header, sizeof a->header) == 0 &&
@@ -200,13 +198,11 @@ static enum lmc_status check_whole_file(const lmc_file *f, void *data)
     const lmc_stream stream = stream_of_bytes(&memory, data, (size_t)f->size);
     lmc_tensor *tensors = (lmc_tensor *)resize(NULL, f->n_tensors + 1, sizeof *tensors);
     lmc_file found = *f;
-    enum lmc_status status;
-    int is_same;
     found.tensors = tensors;
     if (f->n_tensors) memcpy(tensors, f->tensors, f->n_tensors * sizeof *tensors);
-    status = lmc_file_identify(&found, tensors, &stream, NULL, NULL);
-    is_same = found.crc == f->crc && (f->n_tensors || memcmp(found.fingerprint, f->fingerprint,
-                                                             LMC_FINGERPRINT_SIZE) == 0);
+    enum lmc_status status = lmc_file_identify(&found, tensors, &stream, NULL, NULL);
+    int is_same = found.crc == f->crc && (f->n_tensors || memcmp(found.fingerprint, f->fingerprint,
+                                                                 LMC_FINGERPRINT_SIZE) == 0);
     for (size_t i = 0; i < f->n_tensors && is_same; i++)
         is_same =
             memcmp(tensors[i].fingerprint, f->tensors[i].fingerprint, LMC_FINGERPRINT_SIZE) == 0;

@@ -3,13 +3,10 @@
 
 #include "../format/print.h"
 #include "../format/tensors.h"
-#include "damage.h"
 #include "common.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
-#include "../sys/search.h"
 
 /* -- a base of files -- */
 
@@ -58,14 +55,13 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
 {
     lmc_stream stream;
     struct stat st;
-    enum lmc_status status;
     f->file.tensors = f->tensors = copy_tensors(f->file.tensors, f->file.n_tensors);
     container_free(&s->container);
     if (take_known_fingerprints(b, f)) return CODE_OK;
     stream.read = read_stream;
     stream.user = s;
     progress_start(s->name, s->size);
-    status = lmc_file_identify(&f->file, f->tensors, &stream, &o->parallel, NULL);
+    enum lmc_status status = lmc_file_identify(&f->file, f->tensors, &stream, &o->parallel, NULL);
     progress_clear();
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_TRUNCATED ||
@@ -101,9 +97,8 @@ static int take_file(struct base *b, const struct taking *t, size_t i, const str
     const char *path = t->entries->entries[i].path;
     char *full = join_path(b->name, path);
     struct source s;
-    struct base_file *f;
     int code = open_source(&s, full), is_directory;
-    f = add_base_file(b, path, full, &s.st);
+    struct base_file *f = add_base_file(b, path, full, &s.st);
     is_directory = f->file.kind == LMC_FILE_DIRECTORY;
     f->file.size = is_directory ? 0 : s.size;
     s.is_named = t->is_strict && *path == 0;
@@ -202,7 +197,6 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
                                          size_t size)
 {
     struct base *b = (struct base *)user;
-    enum lmc_status status;
     if (b->replica.is_made) {
         const uint64_t start = b->replica.starts[number];
         const int error = read_at(b->replica.fd, start + offset, dst, size);
@@ -210,7 +204,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
         return error ? LMC_ERR_READ : LMC_OK;
     }
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
-    status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
+    enum lmc_status status = b->by_reader.read(b->by_reader.user, number, offset, dst, size);
     if (status == LMC_OK) return LMC_OK;
     if ((status != LMC_ERR_READ && status != LMC_ERR_BASE_WRONG) || b->archive.error) {
         /* else its own base has failed */
@@ -287,10 +281,9 @@ static int is_only_parent(const lmc_file *const *files, size_t n, const char *pa
 {
     char *below = join_path(path, "x");
     size_t size = strlen(below) - 1, i;
-    int result;
     below[size] = 0;
     i = search_path(files, n, below);
-    result = i < n && strncmp(files[i]->path, below, size) == 0;
+    int result = i < n && strncmp(files[i]->path, below, size) == 0;
     free(below);
     return result;
 }
@@ -484,8 +477,7 @@ int prepare_base(struct base *b, const struct common *o)
 {
     struct base *ready;
     struct walked l = {0};
-    int code;
-    code = walk_down(&l, b, &ready, o);
+    int code = walk_down(&l, b, &ready, o);
     for (size_t i = l.n; i-- > 0 && code == CODE_OK; ready = l.list[i])
         code = prepare_link(l.list[i], ready);
     for (size_t i = 0; i < l.n; i++) l.list[i]->is_visited = 0;
@@ -617,9 +609,8 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
 
 struct base *add_base(struct bases *bases, const char *name)
 {
-    struct base *b;
     bases->list = (struct base *)resize(bases->list, bases->n + 1, sizeof *bases->list);
-    b = &bases->list[bases->n++];
+    struct base *b = &bases->list[bases->n++];
     memset(b, 0, sizeof *b);
     b->name = name;
     b->all = bases;

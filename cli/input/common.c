@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "common.h"
 
-#include "../sys/progress.h"
-
 const char *file_of_output(const struct common *o)
 {
     return o->output && !is_dash(o->output) ? o->output : NULL;

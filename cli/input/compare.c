@@ -108,10 +108,9 @@ static int compare_links(struct comparison *c)
     char target[65536];
     for (size_t i = 0; i < c->links.n; i++) {
         const struct link *l = &c->links.list[i];
-        ssize_t size;
         if (l->type != LINK_SYMBOLIC) continue;
         c->path = join_path(c->root, l->path);
-        size = readlink(c->path, target, sizeof target);
+        ssize_t size = readlink(c->path, target, sizeof target);
         if (size < 0 && errno == ENOENT && c->may_lack) {
             free(c->path);
             c->path = NULL;

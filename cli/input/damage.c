@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "damage.h"
+#include "archive.h"
 
 #include "../../include/lmc_salvage.h"
 #include "common.h"
@@ -143,8 +143,6 @@ static int is_lost(const lmc_salvage_range *range)
 static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, char text[DAMAGE_TEXT])
 {
     lmc_salvage_range range;
-    struct damaged_part p;
-    const lmc_file *f;
     uint64_t start, end;
     size_t next = 0, number;
     enum lmc_status status = lmc_salvage_next(salvage, &range);
@@ -154,9 +152,9 @@ static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, cha
     *why = range.status == LMC_ERR_LOST ? LMC_ERR_CORRUPT : range.status;
     number = range.file_number;
     if (number == SIZE_MAX || !lmc_salvage_is_described(salvage, number)) return LMC_OK;
-    f = lmc_reader_get_file(lmc_salvage_reader(salvage), number);
+    const lmc_file *f = lmc_reader_get_file(lmc_salvage_reader(salvage), number);
     start = end = range.offset;
-    p = find_part(f, start, &next);
+    struct damaged_part p = find_part(f, start, &next);
     while (status == LMC_OK && is_lost(&range) && range.file_number == number && end < p.end) {
         end = range.offset + range.size;
         status = lmc_salvage_next(salvage, &range);

@@ -13,9 +13,8 @@ static void look_at_given(struct bases *all)
 {
     for (; all->n_given < all->n; all->n_given++) {
         struct base *b = &all->list[all->n_given];
-        const struct place_entry *e;
         b->is_place = contains_snapshots(b->name, 0);
-        e = add_place(&all->places, b->name, 1, all->n_given);
+        const struct place_entry *e = add_place(&all->places, b->name, 1, all->n_given);
         b->is_known = e != NULL;
         if (e) memcpy(b->fingerprint, e->fingerprint, sizeof b->fingerprint);
         if (e) continue;
@@ -204,9 +203,8 @@ static struct base *look_for_base(struct hunt *h)
 {
     struct bases *all = h->o->bases;
     const int is_open = !all->is_closed;
-    struct base *b;
     look_at_given(all);
-    b = find_snapshot(h, GIVEN_WHOLE);
+    struct base *b = find_snapshot(h, GIVEN_WHOLE);
     if (!b && has_places_given(all)) b = find_snapshot(h, PLACED);
     if (!b) b = find_given_files(h, 0);
     if (!b) b = find_snapshot(h, GIVEN_DELTA);
@@ -237,9 +235,8 @@ static struct base *find_source_of(struct base *b, const struct common *o)
 {
     struct base *c = NULL;
     struct stat st;
-    char *path;
     if (!has_suffix(b->name)) return NULL;
-    path = copy_string(b->name, strlen(b->name) - strlen(SUFFIX));
+    char *path = copy_string(b->name, strlen(b->name) - strlen(SUFFIX));
     if (stat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)))
         c = add_found(b->all, path);
     free(path);
@@ -313,7 +310,6 @@ void print_chain(struct archive *delta, const struct common *o)
     printf("  chain    ");
     while (needs_more) {
         const struct place_entry *e = locate(wanted, &o->bases->places);
-        char *directory;
         if (n++ < MOST && e) {
             printf("%s", n > 1 ? " <- " : "");
             print_name(e->path);
@@ -323,7 +319,8 @@ void print_chain(struct archive *delta, const struct common *o)
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
         last = copy_string(e->path, strlen(e->path));
-        directory = directory_of(e->path); /* where the next one may be: e is not valid then */
+        char *directory =
+            directory_of(e->path); /* where the next one may be: e is not valid then */
         add_places(&o->bases->places, directory);
         free(directory);
     }
@@ -407,7 +404,6 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     char *const text = describe_base(wanted, made_with);
     char given[2 * SHORT_FINGERPRINT + 1], list[700] = "";
     size_t size = 0, n_given = 0;
-    int code;
     for (size_t i = 0; i < o->bases->n; i++) {
         const struct base *b = &o->bases->list[i];
         if ((b->state < BASE_IDENTIFIED && !b->is_known) ||
@@ -422,11 +418,11 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
         size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
                                  (unsigned long long)(n_given - MOST));
     size = list_places(list, sizeof list, size, &o->bases->places, name, made_with);
-    code = fail(CODE_BASE, name, "needs the base %s%s%s; name it with --base PATH%s", text,
-                made_with && !has_suffix(made_with) ? ": no " SUFFIX
-                                                      " file, but a file or directory itself"
-                                                    : "",
-                list, o->bases->is_closed ? "" : " or --search DIR");
+    int code = fail(CODE_BASE, name, "needs the base %s%s%s; name it with --base PATH%s", text,
+                    made_with && !has_suffix(made_with) ? ": no " SUFFIX
+                                                          " file, but a file or directory itself"
+                                                        : "",
+                    list, o->bases->is_closed ? "" : " or --search DIR");
     say_others_missing(wanted, &o->bases->places);
     free(text);
     return code;

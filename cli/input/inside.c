@@ -38,9 +38,8 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path, uin
     const lmc_base files = files_of_archive(a);
     const lmc_file *f = i == SIZE_MAX ? NULL : files.get_file(files.user, i);
     enum container_result result = CONTAINER_BAD;
-    void *data;
     if (!f || f->size > pickle_max_size(weight)) return 0;
-    data = resize(NULL, (size_t)f->size, 1);
+    void *data = resize(NULL, (size_t)f->size, 1);
     if (read_counted(a, i, 0, data, (size_t)f->size) == LMC_OK)
         result = dcp_read(d, data, (size_t)f->size, weight);
     free(data);
@@ -68,8 +67,6 @@ int look_inside(struct container *c, struct archive *a, size_t file)
     struct view v;
     struct dcp d;
     unsigned char head[4];
-    enum container_result result;
-    int is_known;
     if (f->kind != LMC_FILE_REGULAR || f->size < sizeof head) return 0;
     v.size = f->size;
     /* a delta is small, and its base is not; what is not compressed weighs itself */
@@ -80,8 +77,8 @@ int look_inside(struct container *c, struct archive *a, size_t file)
         read_inside(&place, 0, head, sizeof head) != 0 ||
         !container_wants_view(head, sizeof head, f->path) || has_said_all(a))
         return 0;
-    is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path, v.weight);
-    result = container_find_views(c, &v, f, is_known ? &d : NULL);
+    int is_known = container_is_distcp(f->path) && read_metadata(&d, a, f->path, v.weight);
+    enum container_result result = container_find_views(c, &v, f, is_known ? &d : NULL);
     if (is_known) dcp_free(&d);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
     if (a->o->verbosity >= 2 && !place.has_failed && (result != CONTAINER_OK || c->n_views == 0)) {

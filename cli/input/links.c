@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
 
-#include "../sys/search.h"
-
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
     struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);
@@ -111,9 +109,8 @@ static int check_way(const struct links *l, const struct seen_files *seen, const
     char *way = copy_string(path, strlen(path));
     int error = 0;
     for (char *slash = strchr(way, '/'); slash && !error; slash = strchr(slash + 1, '/')) {
-        const struct link *above;
         *slash = 0;
-        above = find_link_record(l, way);
+        const struct link *above = find_link_record(l, way);
         if (above && above->type == LINK_SYMBOLIC) error = -1;
         if (is_link) {
             const struct seen_file *f = find_seen(seen, way);
@@ -154,10 +151,9 @@ int read_links(struct links *l, const lmc_reader *reader)
     const lmc_file *file;
     const void *value;
     size_t size;
-    int error;
     memset(l, 0, sizeof *l);
     if (lmc_reader_find_metadata(reader, LINKS_KEY, &value, &size) != LMC_OK) return 0;
-    error = decode_links(l, value, size);
+    int error = decode_links(l, value, size);
     for (size_t i = 0; l->n && (file = lmc_reader_get_file(reader, i)) != NULL; i++)
         add_seen_file(&seen, file);
     if (!error) error = match_links(l, &seen);
@@ -209,9 +205,8 @@ static const struct link *find_link_on(const struct links *links, char *path, si
 {
     for (*size = strcspn(path, "/");; *size += 1 + strcspn(path + *size + 1, "/")) {
         const char end = path[*size];
-        const struct link *l;
         path[*size] = 0;
-        l = find_link_record(links, path);
+        const struct link *l = find_link_record(links, path);
         path[*size] = end;
         if (l && l->type == LINK_SYMBOLIC) return l;
         if (!end) return NULL;
@@ -221,12 +216,12 @@ static const struct link *find_link_on(const struct links *links, char *path, si
 /* Where the path leads by one link; NULL: out of the snapshot. To be freed. */
 static char *take_link(const struct link *l, const char *rest)
 {
-    char *directory, *target, *to;
+    char *target;
     if (*l->target == '/') return NULL;
-    directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
+    char *directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
     target =
         *directory ? join_path(directory, l->target) : copy_string(l->target, strlen(l->target));
-    to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
+    char *to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
     free(directory);
     free(target);
     if (make_plain(to)) return to;
@@ -242,11 +237,10 @@ char *resolve_links(const struct links *links, const char *path, const struct li
     for (int n = 0; at && n < 40; n++) {
         size_t size;
         const struct link *l = make_plain(at) && *at ? find_link_on(links, at, &size) : NULL;
-        char *to;
         if (!l) break;
         if (is_taken) is_taken[l - links->list] = 1;
         if (!*first) *first = l;
-        to = take_link(l, at + size);
+        char *to = take_link(l, at + size);
         free(at);
         at = to;
     }

@@ -4,7 +4,6 @@
 #include "source.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "../sys/search.h"
 
 /* A file that is read, or an output, be anything there or not. */
 struct operand {
@@ -144,9 +143,8 @@ static int add_names(struct operand_list *inputs, struct operand_list *outputs,
     for (size_t i = 0; i < all->n && code == CODE_OK; i++) {
         const char *name = all->names[i];
         struct stat st;
-        int is_tree;
         if (is_dash(name) || stat(name, &st) != 0) continue; /* told when its turn comes */
-        is_tree = S_ISDIR(st.st_mode) && (all->is_recursive || !all->is_restoring);
+        int is_tree = S_ISDIR(st.st_mode) && (all->is_recursive || !all->is_restoring);
         if (is_tree) code = add_tree(inputs, outputs, name, all, o);
         else add_operand(inputs, name, realpath(name, NULL), NULL, &st);
         if (!is_tree || !all->is_recursive) add_output(outputs, name, &st, all->is_restoring, o);
@@ -189,11 +187,10 @@ static int check_outputs(struct operand_list *outputs, struct operand_list *inpu
 int check_overwritten(const struct operands *all, const struct common *o)
 {
     struct operand_list inputs = {NULL, 0, 0}, outputs = {NULL, 0, 0};
-    int code;
     if (!o->force || o->to_stdout || (o->output && !goes_into_directory(o)) ||
         (all->n < 2 && !all->is_recursive))
         return CODE_OK; /* without force nothing is replaced */
-    code = add_names(&inputs, &outputs, all, o);
+    int code = add_names(&inputs, &outputs, all, o);
     if (code == CODE_OK) code = check_outputs(&outputs, &inputs, all->is_restoring);
     free_operands(&inputs);
     free_operands(&outputs);
@@ -241,10 +238,9 @@ int check_removed(const struct operands *all, const struct common *o)
     int code = CODE_OK;
     for (size_t i = 0; i < all->n && code == CODE_OK && all->n > 1; i++) {
         struct stat st;
-        char *real;
         code = check_usable(all->names[i], all, o);
         if (code != CODE_OK || stat(all->names[i], &st) != 0) continue;
-        real = realpath(all->names[i], NULL);
+        char *real = realpath(all->names[i], NULL);
         if (!real) code = fail_errno(all->names[i], errno, "cannot resolve it");
         add_operand(&l, all->names[i], real, NULL, &st);
     }

@@ -4,7 +4,6 @@
 #include <dirent.h>
 
 #include "archive.h"
-#include "../sys/search.h"
 #include "../sys/tree.h"
 
 /* -- depths -- */

@@ -37,14 +37,13 @@ static const struct base *find_touched(const char *path, int is_whole, int may_r
 
 int protect_bases(const char *source, const char *output, int may_replace, const struct common *o)
 {
-    char *directory;
     int code = CODE_OK;
     if (source && find_touched(source, 1, 0, 0, 0, o))
         return fail(CODE_ERROR, source,
                     "is, holds or belongs to a base, without which deltas are worth nothing: not "
                     "with --rm");
     if (!output) return CODE_OK;
-    directory = directory_of(output);
+    char *directory = directory_of(output);
     if (find_touched(output, 1, may_replace, 0, 0, o) || find_touched(directory, 0, 0, 0, 0, o))
         code = fail(CODE_ERROR, output,
                     "is or belongs to a base, which would be changed; name another output with -o");

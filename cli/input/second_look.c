@@ -2,10 +2,9 @@
 #include "second_look.h"
 
 #include "common.h"
-#include "damage.h"
+#include "archive.h"
 #include "source.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
 #include "../sys/temporary.h"
 
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
@@ -25,7 +24,6 @@ static enum lmc_status read_back(void *user, size_t number, uint64_t offset, voi
 enum lmc_status restore_source(struct second_look *l, lmc_restore_options *options,
                                uint8_t *fingerprint)
 {
-    enum lmc_status status;
     lmc_stream stream;
     stream.read = read_stream;
     stream.user = l->source;
@@ -38,7 +36,7 @@ enum lmc_status restore_source(struct second_look *l, lmc_restore_options *optio
         options->read_back = NULL;
         options->check_hashes = 0;
     }
-    status = lmc_snapshot_restore(&stream, fingerprint, options);
+    enum lmc_status status = lmc_snapshot_restore(&stream, fingerprint, options);
     return l->lacks_base && (status == LMC_ERR_BASE_MISSING || status == LMC_ERR_READ_BACK)
                ? LMC_OK
                : status;
@@ -79,9 +77,9 @@ static int copy_to_scratch(struct source *s, int fd)
 int keep_source(struct second_look *l)
 {
     struct source *s = l->source;
-    int fd, code;
+    int fd;
     if (S_ISREG(s->st.st_mode) || !may_repeat(s)) return CODE_OK;
-    code = open_scratch(P_tmpdir "/lmc", &fd);
+    int code = open_scratch(P_tmpdir "/lmc", &fd);
     if (code != CODE_OK) return code;
     code = copy_to_scratch(s, fd);
     if (code == CODE_OK && (fstat(fd, &s->st) != 0 || lseek(fd, 0, SEEK_SET) != 0))
@@ -111,10 +109,9 @@ static int fail_second_look(const char *name)
 
 static int open_second_look(struct second_look *l)
 {
-    int code;
     if (!S_ISREG(l->source->st.st_mode)) return fail_second_look(l->source->name);
     l->is_open = 1;
-    code = open_archive_of_source(&l->archive, l->source, l->o);
+    int code = open_archive_of_source(&l->archive, l->source, l->o);
     return code == CODE_OK ? read_archive_index(&l->archive, l->base) : code;
 }
 
@@ -122,12 +119,11 @@ enum lmc_status read_second_look(struct second_look *l, size_t number, uint64_t 
                                  size_t size)
 {
     int *code = &l->o->bases->code;
-    enum lmc_status status;
-    lmc_base by_reader;
     if (!l->is_open) *code = open_second_look(l);
     if (*code != CODE_OK) return LMC_ERR_READ;
-    by_reader = lmc_reader_base(l->archive.reader); /* whose windows know what was asked before */
-    status = by_reader.read(by_reader.user, number, offset, dst, size);
+    lmc_base by_reader =
+        lmc_reader_base(l->archive.reader); /* whose windows know what was asked before */
+    enum lmc_status status = by_reader.read(by_reader.user, number, offset, dst, size);
     if (status != LMC_OK) *code = fail_archive(&l->archive, status);
     return *code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
@@ -165,9 +161,8 @@ int check_payload(const char *path, const struct common *o)
     init_second_look(&l, &s, NULL, o);
     l.lacks_base = 1;
     if (code == CODE_OK) {
-        enum lmc_status status;
         progress_start(s.name, s.size);
-        status = restore_source(&l, &options, NULL);
+        enum lmc_status status = restore_source(&l, &options, NULL);
         progress_clear();
         if (status != LMC_OK) code = fail_restore(&l, status);
         if (s.fd == STDIN_FILENO && lseek(s.fd, (off_t)s.start, SEEK_SET) < 0 && code == CODE_OK)

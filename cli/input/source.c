@@ -5,7 +5,6 @@
 #include "common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
 
 /* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
 static int is_descriptor(const char *path)
@@ -51,10 +50,9 @@ void close_source(struct source *s)
 int read_head(struct source *s, size_t size)
 {
     size_t got;
-    int error;
     if (size <= s->head_size || s->head_ended) return CODE_OK;
     s->head = (unsigned char *)resize(s->head, size, 1);
-    error = read_full(s->fd, s->head + s->head_size, size - s->head_size, &got);
+    int error = read_full(s->fd, s->head + s->head_size, size - s->head_size, &got);
     if (error) return fail_errno(s->name, error, "cannot read it");
     s->head_size += got;
     s->head_ended = s->head_size < size;
@@ -184,12 +182,11 @@ static void look_through_view(struct source *s, const struct common *o)
     struct container *c = &s->container;
     const char *name = base_name(s->name);
     struct view v;
-    enum container_result result;
     v.size = v.weight = s->size;
     v.read = read_view_of_source;
     v.user = s;
-    result = container_parse_view(c, &v, name,
-                                  s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
+    enum container_result result = container_parse_view(
+        c, &v, name, s->fd != STDIN_FILENO ? find_metadata_beside(s->name, o) : NULL);
     if (result == CONTAINER_MEMORY) check_memory(NULL);
     if ((result == CONTAINER_BAD || result == CONTAINER_OTHER) && c->error[0] && o->verbosity >= 2)
         say(s->name, "is not read as a file of PyTorch: %s; stored as plain bytes", c->error);
@@ -273,7 +270,6 @@ int read_opened(struct opened *f, const char *path, const struct stat *st, uint6
                 void *dst, size_t size)
 {
     struct stat now_st;
-    int error;
     if (f->path != path) {
         close_opened(f);
         f->fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -281,7 +277,7 @@ int read_opened(struct opened *f, const char *path, const struct stat *st, uint6
         f->path = path;
         if (fstat(f->fd, &now_st) != 0 || !same_state(&now_st, st)) return fail_changed(path);
     }
-    error = read_at(f->fd, offset, dst, size);
+    int error = read_at(f->fd, offset, dst, size);
     return error > 0 ? fail_errno(path, error, "cannot read it")
            : error   ? fail_changed(path)
                      : CODE_OK;

@@ -51,11 +51,9 @@ void say_unreadable(const struct listing *l, size_t from, size_t n, const char *
 {
     size_t n_found = n;
     for (size_t i = from; i < l->n; i++) {
-        char *full;
-        int fd;
         if (l->entries[i].is_directory || l->entries[i].link) continue;
-        full = join_path(root, l->entries[i].path);
-        fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
+        char *full = join_path(root, l->entries[i].path);
+        int fd = open(full, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* it may be a FIFO by now */
         if (fd >= 0) close(fd);
         else if (n_found++ < MOST_NAMED) (void)fail_errno(full, errno, "cannot open it");
         free(full);
@@ -145,11 +143,10 @@ static void find_shared(size_t *first, const struct listing *l, const char *root
     struct shared *list = (struct shared *)resize(NULL, l->n, sizeof *list);
     size_t n = 0;
     for (size_t i = 0; i < l->n; i++) {
-        char *full;
         struct stat st;
         first[i] = i;
         if (l->entries[i].is_directory || l->entries[i].link) continue;
-        full = join_path(root, l->entries[i].path);
+        char *full = join_path(root, l->entries[i].path);
         if (lstat(full, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink > 1) {
             list[n].device = st.st_dev;
             list[n].inode = st.st_ino;
@@ -218,15 +215,13 @@ static void expect_owner_of_file(struct lost *lost, const char *snapshot)
 static void look_for_lost(struct lost *lost, const char *path, int is_told)
 {
     struct stat st;
-    unsigned attached;
-    mode_t kept;
     int is_lost[N_LOST], any = 0;
     if (lstat(path, &st) != 0 || S_ISLNK(st.st_mode)) return; /* a link has nothing of its own */
-    attached = find_attached(path);
+    unsigned attached = find_attached(path);
     is_lost[LOST_OWNER] = st.st_uid != lost->owner || st.st_gid != lost->group;
     is_lost[LOST_ATTRIBUTES] = (attached & HAS_ATTRIBUTES) != 0;
     is_lost[LOST_ACL] = (attached & HAS_ACL) != 0;
-    kept = is_told ? kept_mode(st.st_mode, S_ISDIR(st.st_mode)) : st.st_mode & lost->root;
+    mode_t kept = is_told ? kept_mode(st.st_mode, S_ISDIR(st.st_mode)) : st.st_mode & lost->root;
     is_lost[LOST_MODE] = (st.st_mode & 07777) != kept;
     for (unsigned k = 0; k < N_LOST; k++) {
         lost->n[k] += (size_t)is_lost[k];

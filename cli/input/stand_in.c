@@ -2,7 +2,6 @@
 
 #include "../format/tensors.h"
 #include "base.h"
-#include "damage.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"
@@ -125,10 +124,9 @@ static int copy_file(const struct archive *a, size_t number, unsigned char *wind
     for (uint64_t at = 0; at < f->size;) {
         const size_t size = (size_t)(f->size - at < REPLICA_WINDOW ? f->size - at : REPLICA_WINDOW);
         const enum lmc_status status = read_counted(a, number, at, window, size);
-        int error;
         if (status != LMC_OK) return fail_damage(a, status, number, at);
         crc = lmc_crc32c(crc, window, size);
-        error = outlet_write(out, window, size);
+        int error = outlet_write(out, window, size);
         if (error) return fail_replica(error);
         at += size;
     }
@@ -139,13 +137,12 @@ static int copy_file(const struct archive *a, size_t number, unsigned char *wind
 int make_replica(struct replica *r, const struct archive *a)
 {
     const size_t n = snapshot_info(a->reader).n_files;
-    unsigned char *window;
     struct outlet out;
     int code = open_scratch(a->name, &r->fd), error;
     if (code != CODE_OK) return code;
     r->is_made = 1;
     r->starts = (uint64_t *)resize(NULL, n + 1, sizeof *r->starts);
-    window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
+    unsigned char *window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
     memset(&out, 0, sizeof out);
     out.fd = r->fd;
     out.is_file = 1;

@@ -7,8 +7,6 @@
 #include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../sys/progress.h"
-#include "../sys/search.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)

@@ -15,13 +15,10 @@
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../input/damage.h"
 #include "../input/links.h"
 #include "../sys/memory.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
 #include "../sys/report.h"
-#include "../sys/search.h"
 
 int fail_writer(enum lmc_status status, const struct output *out, const char *name)
 {

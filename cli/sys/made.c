@@ -36,9 +36,8 @@ static size_t find_node(const struct made *m, size_t parent, const char *name, s
 
 static size_t add_node(struct made *m, size_t parent, const char *name, size_t size)
 {
-    struct made_directory *d;
     m->list = (struct made_directory *)grow(m->list, m->n, &m->room, sizeof *m->list);
-    d = &m->list[m->n];
+    struct made_directory *d = &m->list[m->n];
     memset(d, 0, sizeof *d);
     d->parent = parent;
     if (name) {

@@ -48,9 +48,8 @@ char *format_text(const char *format, ...)
 {
     va_list list;
     char *text = NULL;
-    int size;
     va_start(list, format);
-    size = vasprintf(&text, format, list);
+    int size = vasprintf(&text, format, list);
     va_end(list);
     return (char *)check_memory(size < 0 ? NULL : text);
 }

@@ -1,4 +1,4 @@
-/* memory.h - memory that is always there
+/* memory.h - memory that is always there, and lists in it
  * SPDX-License-Identifier: MIT
  *
  * What cannot be had ends the process: a command that has run out of memory has nothing better to
@@ -36,3 +36,16 @@ format_text(const char *format, ...);
 
 /* The first size bytes of text with a zero behind them. To be freed. */
 char *copy_string(const char *text, size_t size);
+
+/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
+ * is false; n: there is none. It must be true of all numbers before that, and of none behind. */
+#define FIND_FIRST(at, n, is_before)                                                               \
+    do {                                                                                           \
+        size_t low_ = 0, high_ = (n);                                                              \
+        while (low_ < high_) {                                                                     \
+            (at) = low_ + (high_ - low_) / 2;                                                      \
+            if (is_before) low_ = (at) + 1;                                                        \
+            else high_ = (at);                                                                     \
+        }                                                                                          \
+        (at) = low_;                                                                               \
+    } while (0)

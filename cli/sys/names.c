@@ -49,13 +49,11 @@ int compare_names(const char *a, const char *b)
     const char *x = a, *y = b;
     while (*x && *y) {
         if (is_digit(*x) && is_digit(*y)) {
-            size_t n, m;
-            int order;
             x += strspn(x, "0");
             y += strspn(y, "0");
-            n = strspn(x, DIGITS);
-            m = strspn(y, DIGITS);
-            order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
+            size_t n = strspn(x, DIGITS);
+            size_t m = strspn(y, DIGITS);
+            int order = n != m ? (n < m ? -1 : 1) : memcmp(x, y, n);
             if (order) return order;
             x += n;
             y += m;

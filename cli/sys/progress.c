@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "progress.h"
+#include "report.h"
 
 #include <sys/ioctl.h>
 #include <termios.h>
@@ -45,7 +45,6 @@ static void progress_draw(double time)
     char rest[128] = "";
     double rate = (double)progress.done / (time - progress.start + 1e-9);
     size_t columns = count_columns(STDERR_FILENO), size;
-    char *line;
     columns = (columns ? columns : 80) - 1; /* terminals wrap behind the last column */
     size = (size_t)snprintf(rest, sizeof rest, ": %.1f MB, %.0f MB/s", (double)progress.done / 1e6,
                             rate / 1e6);
@@ -57,7 +56,7 @@ static void progress_draw(double time)
                                  (int)(left / 60) % 10000, (int)left % 60);
     }
     if (size > columns) rest[size = columns] = 0;
-    line = (char *)malloc(columns + 1);
+    char *line = (char *)malloc(columns + 1);
     if (!line) return;
     memcpy(line + format_printable(line, columns - size + 1, progress.name), rest, size + 1);
     draw_line(line);

@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "attributes.h"
-#include "progress.h"
 #include "replace.h"
 #include "tree.h"
 
@@ -144,9 +143,8 @@ static int open_unnamed_in(const char *directory)
 int open_unnamed(const char *path, int *fd)
 {
     char *directory = directory_of(path);
-    int error;
     *fd = open_unnamed_in(directory);
-    error = *fd < 0 ? errno : 0;
+    int error = *fd < 0 ? errno : 0;
     free(directory);
     if (error || has_descriptor_name(*fd)) return error;
     close(*fd);
@@ -165,10 +163,9 @@ static int link_pattern(int fd, char *pattern)
 {
     char *const end = pattern + strlen(pattern) - 6;
     struct timespec now;
-    uint64_t state;
     int error = EEXIST;
     clock_gettime(CLOCK_REALTIME, &now);
-    state = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16;
+    uint64_t state = (uint64_t)now.tv_nsec << 32 ^ (uint64_t)now.tv_sec ^ (uint64_t)getpid() << 16;
     for (unsigned n = 0; n < 100 && error == EEXIST; n++) {
         for (unsigned i = 0; i < 6; i++) {
             state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -220,9 +217,8 @@ void say_left_behind(const char *path)
 int link_temporary(const char *path, int fd, const char **name)
 {
     char *made = temporary_name_beside(path);
-    int error;
     lock_temporary();
-    error = link_pattern(fd, made);
+    int error = link_pattern(fd, made);
     if (!error) {
         register_temporary(made);
         temporary.locked_fd = lock_made(made, fd);

@@ -53,9 +53,8 @@ static int is_full(const struct lister *t) { return t->most && t->l->n > t->most
 static int leads_outside(struct lister *t, const char *full)
 {
     char *target = realpath(full, NULL);
-    int result;
     if (!t->real_root) t->real_root = realpath(t->root, NULL);
-    result = target && t->real_root && !is_at_or_below(target, t->real_root);
+    int result = target && t->real_root && !is_at_or_below(target, t->real_root);
     free(target);
     return result;
 }
@@ -179,13 +178,12 @@ static int compare_entries(const void *a, const void *b)
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
 {
     struct lister t = {0};
-    int code;
     memset(l, 0, sizeof *l);
     t.l = l;
     t.root = root;
     t.mode = mode;
     t.most = most;
-    code = list_directory(&t, "");
+    int code = list_directory(&t, "");
     if (l->n_unreadable > MOST_NAMED)
         say(root, "cannot read %llu more directories of it",
             (unsigned long long)(l->n_unreadable - MOST_NAMED));

@@ -11,11 +11,9 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/damage.h"
 #include "../input/source_tree.h"
 #include "../job/restored_links.h"
 #include "../job/restorer.h"
-#include "../sys/progress.h"
 #include "apply_target.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)

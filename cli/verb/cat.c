@@ -7,10 +7,8 @@
 #include "../../formats/gather.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../input/damage.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)

@@ -13,7 +13,6 @@
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
 
 /* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
  * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */

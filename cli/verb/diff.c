@@ -8,7 +8,6 @@
 #include "../input/base.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
-#include "../sys/progress.h"
 
 /* -- what no row tells: bytes of files of tensors that belong to none, and where links lead -- */
 

@@ -9,7 +9,6 @@
 #include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/archive.h"
-#include "../sys/search.h"
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
 static json_t *load_record(const struct archive *a)

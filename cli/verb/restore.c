@@ -7,7 +7,6 @@
 #include "../input/base.h"
 #include "../input/operands.h"
 #include "../job/restorer.h"
-#include "../sys/progress.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {

@@ -2,13 +2,10 @@
 #include "verbs.h"
 
 #include "../input/base.h"
-#include "../input/damage.h"
 #include "../input/archive.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
-#include "../sys/progress.h"
-#include "../sys/search.h"
 #include "../../formats/pattern.h"
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */

@@ -15,9 +15,7 @@
 #include "../input/base.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/progress.h"
 #include "../sys/replace.h"
-#include "../sys/search.h"
 #include "../sys/temporary.h"
 
 struct loss {

@@ -6,7 +6,6 @@
 #include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"
-#include "../sys/progress.h"
 #include "series_manifest.h"
 #include "../../formats/pattern.h"
 

@@ -3,7 +3,6 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../sys/search.h"
 #include "verbs.h"
 
 /* Whether others may stand on it. */

@@ -8,7 +8,6 @@
 #include "../input/archive.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
-#include "../sys/search.h"
 #include "verbs.h"
 
 #define MANIFEST_VERSION 1

@@ -8,7 +8,6 @@
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../job/difference.h"
-#include "../sys/progress.h"
 
 /* What difference.h does not measure of a tensor, or of a file that has none. */
 struct stats_row {

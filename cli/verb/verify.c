@@ -13,8 +13,6 @@
 #include "../input/base.h"
 #include "../input/second_look.h"
 #include "../sys/io.h"
-#include "../sys/progress.h"
-#include "../sys/search.h"
 #include "../sys/temporary.h"
 
 struct node {
