@@ -442,16 +442,6 @@ static int extract_matches(struct extraction *x)
     return code;
 }
 
-/* At standard output a link is nothing but what it leads to. */
-static int check_named_links(const struct extraction *x)
-{
-    const struct link *lost = x->target ? NULL : x->wanted.named_lost;
-    return lost ? fail(CODE_ERROR, x->archive.name,
-                       "'%.300s' is a link to '%.300s', which the snapshot does not hold",
-                       lost->path, lost->target)
-                : CODE_OK;
-}
-
 static int open_extraction(struct extraction *x, const char *path)
 {
     const lmc_base *base;
@@ -481,11 +471,16 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     int code = open_extraction(&x, path);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
+        const struct link *lost;
         x.is_done = (unsigned char *)zeroed(n_files, 1);
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
-        code = check_named_links(&x);
+        lost = target ? NULL : x.wanted.named_lost; /* there a link is what it leads to */
+        if (lost)
+            code = fail(CODE_ERROR, x.archive.name,
+                        "'%.300s' is a link to '%.300s', which the snapshot does not hold",
+                        lost->path, lost->target);
         if (code == CODE_OK) code = extract_matches(&x);
         progress_clear();
         if (!target && code == CODE_OK) {
