@@ -15,13 +15,8 @@
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
-#include "sys/memory.h"
-#include "sys/names.h"
 #include "sys/progress.h"
-#include "sys/report.h"
 #include "sys/temporary.h"
-#include "sys/tree.h"
-#include "verb/verbs.h"
 
 /* -- files -- */
 

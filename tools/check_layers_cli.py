@@ -87,7 +87,8 @@ INPUT_OUTPUT = r"\b(FILE|std(?:in|out|err)|f(?:open|printf|put[cs]|gets)|v?print
 def faults_of_format(path, text):
     includes = re.findall(r'^#include "(.*)"', text, re.M)
     own = os.path.splitext(path)[0] + ".h"
-    if path.endswith(".c") and includes[:1] != [own]:
+    has_own = path.endswith(".c") and os.path.exists(os.path.join(FORMATS, own))
+    if has_own and includes[:1] != [own]:
         yield "does not include %s first" % own
     for include in includes:
         if include != "../lmc.h" and not os.path.exists(os.path.join(FORMATS, include)):

@@ -2,7 +2,7 @@
 #include "twins.h"
 
 #include "members.h"
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/common.h"
 #include "../sys/search.h"

@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "json.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <jansson.h>
 
-#include "hex.h"
-#include "../sys/memory.h"
+#include "print.h"
 
 static void *allocate_json(size_t size) { return resize(NULL, size, 1); }
 

@@ -8,7 +8,7 @@
 
 #include "../sys/platform.h"
 
-#include "../input/walk.h"
+#include "../input/archive.h"
 
 struct archive;
 struct attributes;

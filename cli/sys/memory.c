@@ -2,10 +2,6 @@
 #include "memory.h"
 
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "report.h"
 

@@ -4,15 +4,11 @@
  * What cannot be had ends the process: a command that has run out of memory has nothing better to
  * do. All results are to be freed with free().
  */
-#ifndef LMC_CLI_MEMORY_H
-#define LMC_CLI_MEMORY_H
+#pragma once
 
 #include "platform.h"
 
-#include <stddef.h>
-
-/* hook: what is called, once, when memory has run out, before the process ends. It must not
- * allocate. */
+/* hook is called, once, when memory has run out, before the process ends. It must not allocate. */
 void on_out_of_memory(void (*hook)(void));
 
 /* p; if that is NULL, says so and ends the process. */
@@ -40,5 +36,3 @@ format_text(const char *format, ...);
 
 /* The first size bytes of text with a zero behind them. To be freed. */
 char *copy_string(const char *text, size_t size);
-
-#endif

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "names.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "memory.h"
 
 char *try_join_path(const char *directory, const char *name)

@@ -3,8 +3,7 @@
  *
  * Every header of the command includes this first, and every source file its own header first.
  */
-#ifndef LMC_CLI_PLATFORM_H
-#define LMC_CLI_PLATFORM_H
+#pragma once
 
 #ifndef _FILE_OFFSET_BITS
 #define _FILE_OFFSET_BITS 64
@@ -40,5 +39,3 @@
 #include "memory.h"
 #include "names.h"
 #include "report.h"
-
-#endif

@@ -9,7 +9,7 @@
  */
 #include "verbs.h"
 
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/damage.h"
 #include "../input/source_tree.h"

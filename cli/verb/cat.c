@@ -5,11 +5,9 @@
 
 #include "../format/json.h"
 #include "../../formats/gather.h"
-#include "../../formats/npy.h"
-#include "../format/widen.h"
+#include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/damage.h"
-#include "../input/inside.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"

@@ -2,7 +2,6 @@
 #include "cat_choice.h"
 
 #include "../input/archive.h"
-#include "../input/inside.h"
 #include "../../formats/pattern.h"
 
 /* -- tensors -- */

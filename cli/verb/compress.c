@@ -7,7 +7,7 @@
 #include "../choose/twins.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/compare.h"
+#include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../input/operands.h"
 #include "../job/writer.h"

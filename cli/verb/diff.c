@@ -3,7 +3,6 @@
  */
 #include "verbs.h"
 
-#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"

@@ -11,7 +11,6 @@
 
 #include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/walk.h"
 
 #define BLOCK_SYNC 0xB2
 #define LARGEST_BLOCK ((uint64_t)1 << 22)

@@ -4,12 +4,11 @@
 #include "verbs.h"
 
 #include "../choose/quantise.h"
-#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/inside.h"
+#include "../input/archive.h"
 #include "../sys/search.h"
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */

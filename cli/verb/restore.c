@@ -3,7 +3,7 @@
  */
 #include "verbs.h"
 
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/operands.h"
 #include "../job/restorer.h"

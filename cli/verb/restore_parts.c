@@ -3,7 +3,7 @@
 
 #include "../input/base.h"
 #include "../input/damage.h"
-#include "../input/walk.h"
+#include "../input/archive.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"

@@ -10,7 +10,6 @@
 
 #include <sys/types.h>
 
-#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"

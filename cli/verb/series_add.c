@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "verbs.h"
 
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/base.h"
-#include "../input/compare.h"
+#include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/progress.h"

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
-#include "../format/hex.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../sys/search.h"

@@ -3,7 +3,7 @@
 
 #include <strings.h>
 
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../format/json.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
