@@ -8,7 +8,6 @@
 #include "../format/print.h"
 #include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/archive.h"
 #include "../sys/search.h"
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */

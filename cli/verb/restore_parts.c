@@ -3,7 +3,6 @@
 
 #include "../input/base.h"
 #include "../input/damage.h"
-#include "../input/archive.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
@@ -471,12 +470,12 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     int code = open_extraction(&x, path);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
-        const struct link *lost;
         x.is_done = (unsigned char *)zeroed(n_files, 1);
         find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
-        lost = target ? NULL : x.wanted.named_lost; /* there a link is what it leads to */
+        /* to standard output goes what a link leads to */
+        const struct link *lost = target ? NULL : x.wanted.named_lost;
         if (lost)
             code = fail(CODE_ERROR, x.archive.name,
                         "'%.300s' is a link to '%.300s', which the snapshot does not hold",
