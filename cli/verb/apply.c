@@ -119,15 +119,6 @@ static int open_delta(struct apply *a, const struct delta *d, struct archive *ar
                                                                         : fail_changed(d->name);
 }
 
-static int identify_target(struct apply *a)
-{
-    free_bases(&a->bases);
-    memset(&a->bases, 0, sizeof a->bases);
-    add_base(&a->bases, a->path);
-    a->bases.list->is_target = 1;
-    return identify_base(a->bases.list, &a->base_options);
-}
-
 static int fail_target(const struct apply *a, const struct delta *d)
 {
     char *const wanted = describe_base(d->wanted, d->made_with);
@@ -499,7 +490,11 @@ static int apply_all(struct apply *a)
     if (a->has_last) {
         next++;
     } else if (is_wrong) { /* or nothing was tried */
-        code = identify_target(a);
+        free_bases(&a->bases);
+        memset(&a->bases, 0, sizeof a->bases);
+        add_base(&a->bases, a->path);
+        a->bases.list->is_target = 1;
+        code = identify_base(a->bases.list, &a->base_options);
         if (code == CODE_OK) code = find_next(a, &next);
         if (code == CODE_OK) code = forget_journal(a);
         if (code == CODE_OK) say_done(a, next);

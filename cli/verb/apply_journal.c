@@ -43,7 +43,8 @@ static int fail_place(const struct place *p, size_t number, int error, const cha
     return code;
 }
 
-int sync_place(struct place *p)
+/* Brings what was written to the disk. */
+static int sync_place(struct place *p)
 {
     int error = p->is_written ? sync_data(p->fd) : 0;
     p->is_written = 0;
@@ -93,7 +94,8 @@ int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_
     return error ? fail_place(p, number, error, "cannot read it") : CODE_OK;
 }
 
-int write_place(struct place *p, size_t number, uint64_t offset, const void *data, size_t size)
+static int write_place(struct place *p, size_t number, uint64_t offset, const void *data,
+                       size_t size)
 {
     int code = go_to_file(p, number), error;
     if (code != CODE_OK) return code;

@@ -80,17 +80,11 @@ struct place {
 void open_place(struct place *p, const char *root, const lmc_file *(*get_file)(void *, size_t),
                 void *user, int may_write);
 
-/* Brings what was written to the disk. */
-int sync_place(struct place *p);
-
 /* Data that was written is synced on the way, so that only the open file may need it. */
 int close_place(struct place *p);
 
 /* All of size bytes of that file of the snapshot, from offset. */
 int read_place(struct place *p, size_t number, uint64_t offset, void *dst, size_t size);
-
-/* All of size bytes, to that file of the snapshot, from offset. */
-int write_place(struct place *p, size_t number, uint64_t offset, const void *data, size_t size);
 
 /* -- the journal -- */
 

@@ -6,7 +6,6 @@
 #include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/source_tree.h"
-#include "../input/archive.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 

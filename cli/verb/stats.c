@@ -28,7 +28,6 @@ struct stats_step {
 struct stats {
     const struct common *o;
     enum lmc_level level; /* see show_stats() */
-    int json;
     struct stats_step *steps;
     size_t n;
 };
@@ -411,16 +410,6 @@ static void print_json_stats(const struct stats *s)
 
 /* -- the verb -- */
 
-static int measure_and_show(struct stats *s, struct base *bases)
-{
-    const struct common *o = s->o;
-    int code = measure_steps(s, bases);
-    if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && s->json) print_json_stats(s);
-    else if (code == CODE_OK) print_stats(s);
-    return code;
-}
-
 int show_stats(char *const *names, size_t n, enum lmc_level level, int is_json,
                const struct common *o)
 {
@@ -430,10 +419,12 @@ int show_stats(char *const *names, size_t n, enum lmc_level level, int is_json,
     if (code != CODE_OK) return code;
     s.o = o;
     s.level = level;
-    s.json = is_json;
     s.n = n;
     s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
-    code = measure_and_show(&s, o->bases->list + n_bases);
+    code = measure_steps(&s, o->bases->list + n_bases);
+    if (code == CODE_OK) code = check_bases(o);
+    if (code == CODE_OK && is_json) print_json_stats(&s);
+    else if (code == CODE_OK) print_stats(&s);
     free_stats(&s);
     return code;
 }
