@@ -12219,11 +12219,9 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
-    lmc__quant_source part;
-    part.elements = source->elements + i * width;
-    part.second = source->second ? source->second + i * width : NULL;
-    part.first = source->first + i;
-    part.n = n;
+    const lmc__quant_source part = {source->elements + i * width,
+                                    source->second ? source->second + i * width : NULL,
+                                    source->first + i, n};
     return part;
 }
 
@@ -12388,7 +12386,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     const lmc__quant_params *const q = job->quant;
     uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
     const size_t size = job->src_size;
-    lmc__quant_source source;
+    const lmc__quant_source source = {job->src, job->base, job->first_element, size / q->width};
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
@@ -12400,10 +12398,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    source.elements = job->src;
-    source.second = job->base;
-    source.first = job->first_element;
-    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
@@ -12695,11 +12689,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     const size_t n = info->n;
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__quantized_head head;
-    lmc__side high, low;
+    lmc__side high, low = {NULL, 0};
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
-    low.list = NULL;
-    low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
@@ -12974,16 +12966,12 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
-    lmc__quant_source source;
+    const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    source.elements = data;
-    source.second = second;
-    source.first = offset / q->width;
-    source.n = size / q->width;
     strip.symbols = symbols;
     strip.high = high;
     strip.low = q->low_bits ? low : NULL;
@@ -15640,9 +15628,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 /* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
-    lmc__part part;
-    part.data = data;
-    part.size = size;
+    const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
@@ -15831,12 +15817,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
  * file_number. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
     size_t i;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    wanted.file_number = file_number;
     LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
     return i;
 }
@@ -17722,12 +17704,9 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 {
     const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
     const size_t n_items = o->backwards.size / sizeof *items;
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)end, strlen(end), NULL, 0, NULL};
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)end;
-    wanted.size = strlen(end);
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
@@ -17840,7 +17819,8 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
  * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
-    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    const lmc__range range = {run->stream, run->start, run->start + run->size};
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data;
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
@@ -17849,9 +17829,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
             return LMC_OK;
         }
     }
-    range.stream = run->stream;
-    range.start = run->start;
-    range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
@@ -18596,12 +18573,7 @@ LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *
 static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
                                            uint32_t base, uint64_t base_offset)
 {
-    lmc__segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.start = start;
-    segment.size = size;
-    segment.base = base;
-    segment.base_offset = base_offset;
+    const lmc__segment segment = {start, size, base_offset, base};
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 
@@ -18913,14 +18885,10 @@ static int lmc__is_header_wanted(const lmc_writer *w)
 /* Notes where the run's blocks are, for who reads them back. */
 static enum lmc_status lmc__add_written_run(lmc_writer *w)
 {
-    lmc__written_run written;
-    if (!w->options.read_back) return LMC_OK;
-    written.range.stream = w->run.stream;
-    written.range.start = w->run.start;
-    written.range.end = w->run.start + w->run.size;
-    written.first_block = w->plan.block_crcs.size / 4 + w->coder.n_jobs;
-    written.block_size = w->run.block_size;
-    return lmc__append(&w->plan.written, &written, sizeof written);
+    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
+                                      w->run.block_size};
+    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
@@ -22552,16 +22520,11 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
                                                const lmc_compress_options *options)
 {
     lmc_compress_options o;
-    lmc__fixed_sink fixed;
-    lmc_sink sink;
+    lmc__fixed_sink fixed = {(uint8_t *)dst, 0, dst_cap};
+    const lmc_sink sink = {lmc__write_fixed, &fixed};
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    fixed.data = (uint8_t *)dst;
-    fixed.size = 0;
-    fixed.cap = dst_cap;
-    sink.write = lmc__write_fixed;
-    sink.user = &fixed;
     LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
     *dst_size = fixed.size;
     return LMC_OK;

@@ -7319,11 +7319,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     const size_t n = info->n;
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__quantized_head head;
-    lmc__side high, low;
+    lmc__side high, low = {NULL, 0};
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
-    low.list = NULL;
-    low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
@@ -8673,9 +8671,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 /* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
-    lmc__part part;
-    part.data = data;
-    part.size = size;
+    const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
@@ -8864,12 +8860,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
  * file_number. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
     size_t i;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    wanted.file_number = file_number;
     LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
     return i;
 }
@@ -10620,7 +10612,8 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
  * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
-    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    const lmc__range range = {run->stream, run->start, run->start + run->size};
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data;
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
@@ -10629,9 +10622,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
             return LMC_OK;
         }
     }
-    range.stream = run->stream;
-    range.start = run->start;
-    range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 

@@ -156,11 +156,9 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
-    lmc__quant_source part;
-    part.elements = source->elements + i * width;
-    part.second = source->second ? source->second + i * width : NULL;
-    part.first = source->first + i;
-    part.n = n;
+    const lmc__quant_source part = {source->elements + i * width,
+                                    source->second ? source->second + i * width : NULL,
+                                    source->first + i, n};
     return part;
 }
 
@@ -325,7 +323,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     const lmc__quant_params *const q = job->quant;
     uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
     const size_t size = job->src_size;
-    lmc__quant_source source;
+    const lmc__quant_source source = {job->src, job->base, job->first_element, size / q->width};
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
@@ -337,10 +335,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    source.elements = job->src;
-    source.second = job->base;
-    source.first = job->first_element;
-    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);

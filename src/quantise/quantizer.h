@@ -111,16 +111,12 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
-    lmc__quant_source source;
+    const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    source.elements = data;
-    source.second = second;
-    source.first = offset / q->width;
-    source.n = size / q->width;
     strip.symbols = symbols;
     strip.high = high;
     strip.low = q->low_bits ? low : NULL;

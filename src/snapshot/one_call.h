@@ -93,16 +93,11 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
                                                const lmc_compress_options *options)
 {
     lmc_compress_options o;
-    lmc__fixed_sink fixed;
-    lmc_sink sink;
+    lmc__fixed_sink fixed = {(uint8_t *)dst, 0, dst_cap};
+    const lmc_sink sink = {lmc__write_fixed, &fixed};
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    fixed.data = (uint8_t *)dst;
-    fixed.size = 0;
-    fixed.cap = dst_cap;
-    sink.write = lmc__write_fixed;
-    sink.user = &fixed;
     LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
     *dst_size = fixed.size;
     return LMC_OK;

@@ -105,14 +105,10 @@ static int lmc__is_header_wanted(const lmc_writer *w)
 /* Notes where the run's blocks are, for who reads them back. */
 static enum lmc_status lmc__add_written_run(lmc_writer *w)
 {
-    lmc__written_run written;
-    if (!w->options.read_back) return LMC_OK;
-    written.range.stream = w->run.stream;
-    written.range.start = w->run.start;
-    written.range.end = w->run.start + w->run.size;
-    written.first_block = w->plan.block_crcs.size / 4 + w->coder.n_jobs;
-    written.block_size = w->run.block_size;
-    return lmc__append(&w->plan.written, &written, sizeof written);
+    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
+                                      w->run.block_size};
+    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
