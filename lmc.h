@@ -1857,114 +1857,20 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of
- * the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0],
- * [1], [2]: which bytes move in each step of expanding; [3]: the packed bytes, as many as m has
- * one bits. */
-static const uint64_t lmc__moves[256][4] =
-    {{0,0,0,0},{0,0,0,255},{0,0,255,255},{0,0,0,0xFFFF},{0,255,0,255},{0,0,0xFF00,0xFFFF},{0,0,
-    0xFFFF,0xFFFF},{0,0,0,0xFFFFFF},{0,255,0xFF0000,255},{0,0xFF00,0,0xFFFF},{0,0xFF00,255,0xFFFF},
-    {0,0,0xFF0000,0xFFFFFF},{0,0xFFFF,0,0xFFFF},{0,0,0xFFFF00,0xFFFFFF},{0,0,0xFFFFFF,0xFFFFFF},{0,
-    0,0,0xFFFFFFFF},{255,0,0,255},{0,0xFF00,0xFF000000,0xFFFF},{0,0xFF00,0xFF0000FF,0xFFFF},{0,
-    0xFF0000,0,0xFFFFFF},{0,0xFFFF,0xFF000000,0xFFFF},{0,0xFF0000,0xFF00,0xFFFFFF},{0,0xFF0000,
-    0xFFFF,0xFFFFFF},{0,0,0xFF000000,0xFFFFFFFF},{0,0xFFFF,0xFFFF0000,0xFFFF},{0,0xFFFF00,0,
-    0xFFFFFF},{0,0xFFFF00,255,0xFFFFFF},{0,0,0xFFFF0000,0xFFFFFFFF},{0,0xFFFFFF,0,0xFFFFFF},{0,0,
-    0xFFFFFF00,0xFFFFFFFF},{0,0,0xFFFFFFFF,0xFFFFFFFF},{0,0,0,0xFFFFFFFFFF},{255,0,0xFF00000000,
-    255},{0xFF00,0,0,0xFFFF},{0xFF00,0,255,0xFFFF},{0,0xFF0000,0xFF00000000,0xFFFFFF},{0xFF00,255,0,
-    0xFFFF},{0,0xFF0000,0xFF0000FF00,0xFFFFFF},{0,0xFF0000,0xFF0000FFFF,0xFFFFFF},{0,0xFF000000,0,
-    0xFFFFFFFF},{0xFF00,255,0xFF0000,0xFFFF},{0,0xFFFF00,0xFF00000000,0xFFFFFF},{0,0xFFFF00,
-    0xFF000000FF,0xFFFFFF},{0,0xFF000000,0xFF0000,0xFFFFFFFF},{0,0xFFFFFF,0xFF00000000,0xFFFFFF},{0,
-    0xFF000000,0xFFFF00,0xFFFFFFFF},{0,0xFF000000,0xFFFFFF,0xFFFFFFFF},{0,0,0xFF00000000,
-    0xFFFFFFFFFF},{0xFFFF,0,0,0xFFFF},{0,0xFFFF00,0xFFFF000000,0xFFFFFF},{0,0xFFFF00,0xFFFF0000FF,
-    0xFFFFFF},{0,0xFFFF0000,0,0xFFFFFFFF},{0,0xFFFFFF,0xFFFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF00,
-    0xFFFFFFFF},{0,0xFFFF0000,0xFFFF,0xFFFFFFFF},{0,0,0xFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFF,
-    0xFFFFFF0000,0xFFFFFF},{0,0xFFFFFF00,0,0xFFFFFFFF},{0,0xFFFFFF00,255,0xFFFFFFFF},{0,0,
-    0xFFFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0,0xFFFFFFFF},{0,0,0xFFFFFFFF00,0xFFFFFFFFFF},{0,0,
-    0xFFFFFFFFFF,0xFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFF},{255,0xFF00000000,0,255},{0xFF00,0,
-    0xFF0000000000,0xFFFF},{0xFF00,0,0xFF00000000FF,0xFFFF},{0xFF0000,0,0,0xFFFFFF},{0xFF00,255,
-    0xFF0000000000,0xFFFF},{0xFF0000,0,0xFF00,0xFFFFFF},{0xFF0000,0,0xFFFF,0xFFFFFF},{0,0xFF000000,
-    0xFF0000000000,0xFFFFFFFF},{0xFF00,255,0xFF0000FF0000,0xFFFF},{0xFF0000,0xFF00,0,0xFFFFFF},
-    {0xFF0000,0xFF00,255,0xFFFFFF},{0,0xFF000000,0xFF0000FF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,0,
-    0xFFFFFF},{0,0xFF000000,0xFF0000FFFF00,0xFFFFFFFF},{0,0xFF000000,0xFF0000FFFFFF,0xFFFFFFFF},{0,
-    0xFF00000000,0,0xFFFFFFFFFF},{0xFFFF,0,0xFF0000000000,0xFFFF},{0xFF0000,0xFF00,0xFF000000,
-    0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF,0xFFFFFF},{0,0xFFFF0000,0xFF0000000000,0xFFFFFFFF},
-    {0xFF0000,0xFFFF,0xFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF000000FF00,0xFFFFFFFF},{0,0xFFFF0000,
-    0xFF000000FFFF,0xFFFFFFFF},{0,0xFF00000000,0xFF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFFFF0000,
-    0xFFFFFF},{0,0xFFFFFF00,0xFF0000000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFF00000000FF,0xFFFFFFFF},{0,
-    0xFF00000000,0xFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFF0000000000,0xFFFFFFFF},{0,0xFF00000000,
-    0xFFFFFF00,0xFFFFFFFFFF},{0,0xFF00000000,0xFFFFFFFF,0xFFFFFFFFFF},{0,0,0xFF0000000000,
-    0xFFFFFFFFFFFF},{0xFFFF,0,0xFFFF00000000,0xFFFF},{0xFFFF00,0,0,0xFFFFFF},{0xFFFF00,0,255,
-    0xFFFFFF},{0,0xFFFF0000,0xFFFF00000000,0xFFFFFFFF},{0xFFFF00,255,0,0xFFFFFF},{0,0xFFFF0000,
-    0xFFFF0000FF00,0xFFFFFFFF},{0,0xFFFF0000,0xFFFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFF0000,0xFFFFFF},{0,0xFFFFFF00,0xFFFF00000000,0xFFFFFFFF},{0,
-    0xFFFFFF00,0xFFFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFF},{0,0,0xFFFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,0,0xFFFFFF},{0,0xFFFFFF00,
-    0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFFFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0,
-    0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00,0xFFFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF,0xFFFFFFFFFF},{0,0,0xFFFFFF000000,0xFFFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0,0xFFFFFFFFFF},{0,0xFFFFFFFF00,255,0xFFFFFFFFFF},{0,
-    0,0xFFFFFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0,0xFFFFFFFFFF},{0,0,0xFFFFFFFFFF00,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFF},{255,0xFF00000000,
-    0xFF000000000000,255},{0xFF00,0xFF0000000000,0,0xFFFF},{0xFF00,0xFF0000000000,255,0xFFFF},
-    {0xFF0000,0,0xFF000000000000,0xFFFFFF},{0xFF00,0xFF00000000FF,0,0xFFFF},{0xFF0000,0,
-    0xFF00000000FF00,0xFFFFFF},{0xFF0000,0,0xFF00000000FFFF,0xFFFFFF},{0xFF000000,0,0,0xFFFFFFFF},
-    {0xFF00,0xFF00000000FF,0xFF0000,0xFFFF},{0xFF0000,0xFF00,0xFF000000000000,0xFFFFFF},{0xFF0000,
-    0xFF00,0xFF0000000000FF,0xFFFFFF},{0xFF000000,0,0xFF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0,0xFFFF00,0xFFFFFFFF},{0xFF000000,0,0xFFFFFF,
-    0xFFFFFFFF},{0,0xFF00000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF,0xFF0000000000,0,0xFFFF},
-    {0xFF0000,0xFF00,0xFF0000FF000000,0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF0000FF,0xFFFFFF},
-    {0xFF000000,0xFF0000,0,0xFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FF000000,0xFFFFFF},{0xFF000000,
-    0xFF0000,0xFF00,0xFFFFFFFF},{0xFF000000,0xFF0000,0xFFFF,0xFFFFFFFF},{0,0xFF00000000,
-    0xFF0000FF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FFFF0000,0xFFFFFF},{0xFF000000,0xFFFF00,
-    0,0xFFFFFFFF},{0xFF000000,0xFFFF00,255,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFF0000,
-    0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,0,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFFFF00,0xFFFFFFFFFF},
-    {0,0xFF00000000,0xFF0000FFFFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0,0xFFFFFFFFFFFF},{0xFFFF,
-    0xFF0000000000,0xFF00000000,0xFFFF},{0xFFFF00,0,0xFF000000000000,0xFFFFFF},{0xFFFF00,0,
-    0xFF0000000000FF,0xFFFFFF},{0xFF000000,0xFF0000,0xFF00000000,0xFFFFFFFF},{0xFFFF00,255,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFF0000,0xFF0000FF00,0xFFFFFFFF},{0xFF000000,0xFF0000,
-    0xFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF00,255,
-    0xFF000000FF0000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFF00000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FF0000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFF000000FFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFFFF000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF000000000000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFF00000000FFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFF000000,0xFFFFFFFFFFFF},{0xFF000000,
-    0xFFFFFF,0xFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0xFF000000000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFF0000000000FF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFF0000,0xFFFFFFFFFFFF},{0,
-    0xFFFFFFFFFF,0xFF000000000000,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFFFF00,0xFFFFFFFFFFFF},{0,
-    0xFF0000000000,0xFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0xFF000000000000,0xFFFFFFFFFFFFFF},{0xFFFF,
-    0xFFFF00000000,0,0xFFFF},{0xFFFF00,0,0xFFFF0000000000,0xFFFFFF},{0xFFFF00,0,0xFFFF00000000FF,
-    0xFFFFFF},{0xFFFF0000,0,0,0xFFFFFFFF},{0xFFFF00,255,0xFFFF0000000000,0xFFFFFF},{0xFFFF0000,0,
-    0xFF00,0xFFFFFFFF},{0xFFFF0000,0,0xFFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000000000,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFFFF0000FF0000,0xFFFFFF},{0xFFFF0000,0xFF00,0,0xFFFFFFFF},
-    {0xFFFF0000,0xFF00,255,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FF0000,0xFFFFFFFFFF},{0xFFFF0000,
-    0xFFFF,0,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFFFF0000FFFFFF,0xFFFFFFFFFF},{0,0xFFFF00000000,0,0xFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFF0000000000,
-    0xFFFFFF},{0xFFFF0000,0xFF00,0xFF000000,0xFFFFFFFF},{0xFFFF0000,0xFF00,0xFF0000FF,0xFFFFFFFF},
-    {0,0xFFFFFF0000,0xFFFF0000000000,0xFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFF000000,0xFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,0xFFFF000000FFFF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFF000000,0xFFFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFFFF0000,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFF0000000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFF00000000FF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFF0000000000,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFFFF00,0xFFFFFFFFFFFF},{0,0xFFFF00000000,0xFFFFFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFF0000000000,0xFFFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFFFF00000000,0xFFFFFF},{0xFFFFFF00,0,0,
-    0xFFFFFFFF},{0xFFFFFF00,0,255,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF00000000,0xFFFFFFFFFF},
-    {0xFFFFFF00,255,0,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF0000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFFFFFF0000FFFF,0xFFFFFFFFFF},{0,0xFFFFFF000000,0,0xFFFFFFFFFFFF},{0xFFFFFF00,255,0xFF0000,
-    0xFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF00000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF000000FF,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFF00000000,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFF00,0xFFFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFF00000000,0xFFFFFFFFFFFFFF},{0xFFFFFFFF,0,0,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFFFF0000FF,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0xFF00,0xFFFFFFFFFFFF},{0,0xFFFFFFFF0000,0xFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFFFFFF000000,0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFFFF00,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF00,255,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFF0000,
-    0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFFFF,0,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF},
-    {0,0,0xFFFFFFFFFFFFFF,0xFFFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFFFF}};
+/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
+ * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
+ * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
+ * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+#define LMC__SWAPS(n, u) \
+    (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
+#define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
+#define LMC__SORT_SWAPS(h, H, l, L) \
+    {((LMC__B##l | (uint64_t)LMC__B##h << 32) * UINT64_C(0x0101010101010101) & \
+      UINT64_C(0x0001000100010001)) * 255, \
+     LMC__SWAPS(2, LMC__OF_PAIR(l)) | LMC__SWAPS(2, LMC__N##l + LMC__OF_PAIR(h)) << 32, \
+     LMC__SWAPS(4, LMC__N##l) * UINT64_C(0x100000001), \
+     UINT64_MAX << 8 * (4 - LMC__N##l) << 8 * (4 - LMC__N##h)}
+static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
@@ -2025,26 +1931,10 @@ static const uint8_t lmc__shuffles[4][64] =
  * is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
-/* [k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k +
- * 1)). */
-static const uint32_t lmc__crc_table[8][256] =
-    {
+/* [b]: the register after byte b, from register 0; that is b times x^8. */
+static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
-                 0x82F63B78),
-    LMC__OF_BITS(0x13A29877,0x274530EE,0x4E8A61DC,0x9D14C3B8,0x3FC5F181,0x7F8BE302,0xFF17C604,
-                 0xFBC3FAF9),
-    LMC__OF_BITS(0xA541927E,0x4F6F520D,0x9EDEA41A,0x38513EC5,0x70A27D8A,0xE144FB14,0xC76580D9,
-                 0x8B277743),
-    LMC__OF_BITS(0xDD45AAB8,0xBF672381,0x7B2231F3,0xF64463E6,0xE964B13D,0xD725148B,0xABA65FE7,
-                 0x52A0C93F),
-    LMC__OF_BITS(0x38116FAC,0x7022DF58,0xE045BEB0,0xC5670B91,0x8F2261D3,0x1BA8B557,0x37516AAE,
-                 0x6EA2D55C),
-    LMC__OF_BITS(0xEF306B19,0xDB8CA0C3,0xB2F53777,0x6006181F,0xC00C303E,0x85F4168D,0xE045BEB,
-                 0x1C08B7D6),
-    LMC__OF_BITS(0x68032CC8,0xD0065990,0xA5E0C5D1,0x4E2DFD53,0x9C5BFAA6,0x3D5B83BD,0x7AB7077A,
-                 0xF56E0EF4),
-    LMC__OF_BITS(0x493C7D27,0x9278FA4E,0x211D826D,0x423B04DA,0x847609B4,0xD006599,0x1A00CB32,
-                 0x34019664)};
+                 0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
 /* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
@@ -2232,47 +2122,56 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
- * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
- *
- *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
- *     v                            A B C D . . . .
- *     by 4: D                      A B C . . . . D
- *     by 2: C                      A B . . C . . D
- *     by 1: A, B                   . A B . C . . D
- *
- * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
- * not either, and no byte ever moves onto another. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
+    v = (v >> 8 & 0x00FF00FF00FF00FFu) | (v & 0x00FF00FF00FF00FFu) << 8;
+    v = (v >> 16 & 0x0000FFFF0000FFFFu) | (v & 0x0000FFFF0000FFFFu) << 16;
+    return v >> 32 | v << 32;
+}
+
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
+{
+    return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
 #ifndef LMC_NO_ENCODER
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first, by masks that are shifted down. */
-LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+/* The bytes of v sorted by the bits of m: those with a 0 from the lower end up, in order, those
+ * with a 1 from the upper end down. In three steps some bytes change places with others 1, 2, 4
+ * apart, as lmc__sort_swaps says. Here those with a 1 are capitals:
+ *
+ *     v          a B C d E f g H
+ *     1 apart    a B C d f E H g
+ *     2 apart    a d C B H E f g
+ *     4 apart    a d f g H E C B
+ *
+ * Three are enough, for after the step of n apart each block of 2 n bytes is a ring: its zeros are
+ * side by side, from the place on (modulo 2 n) that the zeros before the block have come to; its
+ * ones are the rest of the ring, in reverse order. The zeros of two such rings go on from each
+ * other. So of two bytes that are n apart, in both halves of a larger ring, one belongs to its
+ * lower half, one to the upper. */
+LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= lmc__byte_mask[m];
-    t = v & moves[2] << 8;
-    v = (v ^ t) | t >> 8;
-    t = v & moves[1] << 16;
-    v = (v ^ t) | t >> 16;
-    t = v & moves[0] << 32;
-    return (v ^ t) | t >> 32;
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    v = lmc__swap_bytes(v, swaps[0], 8);
+    v = lmc__swap_bytes(v, swaps[1], 16);
+    return lmc__swap_halves(v, swaps[2]);
 }
 #endif
+
+/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
+ * has ones, those of `ones`. */
+LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
+{
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    const uint64_t v = lmc__swap_halves(zeros ^ ((zeros ^ ones) & swaps[3]), swaps[2]);
+    return lmc__swap_bytes(lmc__swap_bytes(v, swaps[1], 16), swaps[0], 8);
+}
 
 #define LMC__ONES8 0x0101010101010101u
 
@@ -2978,7 +2877,7 @@ LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
  */
 
 /* Product of two polynomials modulo the CRC's. */
-static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     int i;
@@ -3004,41 +2903,101 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 #endif
 
 /*
- * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
- * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+ * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
+ * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
+ * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
+ * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
+#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
- * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
-LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
+ * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
+                                     size_t size, size_t unit)
 {
-    const uint32_t(*t)[256] = lmc__crc_table;
-    uint64_t v = lmc__load64(p) ^ crc;
-    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
-           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+    size_t i, j;
+    for (i = 0; i < size; i += 64) {
+        uint64_t v[8];
+        LMC__UNROLL for (j = 0; j < 8; j++)
+        {
+            const uint8_t *const s = sums + i + 8 * j;
+            v[j] = lmc__load64(p + i + 8 * j) ^ lmc__load64(s - 65 * unit) ^
+                   lmc__load64(s - 155 * unit) ^ lmc__load64(s - 170 * unit) ^
+                   lmc__load64(s - 195 * unit) ^ lmc__load64(s - 209 * unit);
+        }
+        LMC__UNROLL for (j = 0; j < 8; j++) lmc__store64(out + i + 8 * j, v[j]);
+    }
+}
+
+/* Makes out of a message, before which the register is crc, a shorter one that begins with register
+ * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
+ * than these places at least, and LMC__CRC_PIECE at most. */
+LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                                    size_t unit)
+{
+    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
+    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
+    memset(room, 0, places);
+    memcpy(sums, p, 64);
+    lmc__store32(sums, lmc__load32(p) ^ crc);
+    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
+    memset(sums + taken, 0, places);
+    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
+    memcpy(out + places, p + taken + places, size - taken - places);
+    return size - taken;
+}
+
+/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
+ * are not taken out, but go through a table. */
+static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
+{
+    const size_t n = size / 8;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        uint64_t v = lmc__load64(p + 8 * i) ^ crc ^ (a << 1 | b >> 63) ^ (b << 27 | c >> 37) ^
+                     (b << 42 | c >> 22) ^ (c << 3 | d >> 61) ^ (c << 17 | d >> 47);
+        d = c;
+        c = b;
+        b = a;
+        a = i + 4 < n ? v : 0;
+        for (j = 0; i + 4 >= n && j < 8; j++) v = v >> 8 ^ lmc__crc_table[v & 255];
+        crc = i + 4 < n ? 0 : (uint32_t)v;
+    }
+    for (i = 8 * n; i < size; i++) crc = crc >> 8 ^ lmc__crc_table[(crc ^ p[i]) & 255];
+    return crc;
 }
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t crc1 = 0, crc2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
-        }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    while (size >= 512) {
+        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
+        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
+        size_t left;
+        if (piece >= 4096) {
+            left = lmc__crc_shorten(words, crc, p, piece, 8);
+            left = lmc__crc_shorten(bytes, 0, words, left, 1);
+        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
+        crc = lmc__crc_by_bits(0, bytes, left);
+        p += piece;
+        size -= piece;
     }
-    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
-    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
-    return ~crc;
+    return ~lmc__crc_by_bits(crc, p, size);
 }
+
+/*
+ * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
+ * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
+ * the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
 
 #if LMC__NEON
 /* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
@@ -3057,7 +3016,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
         c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
     }
     for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
     return ~c0;
 }
 #endif
@@ -3866,24 +3825,33 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * begins. right may not.
  */
 
-/* Eight elements at a time, the definition. `all` clears the mask's ones for bytes of the slack. */
+/* Eight elements at a time, the definition. Those of the slack count as zeros. Which sides are
+ * wanted is constant in each of four copies of the loop. */
+LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                       const uint8_t *src, size_t n, unsigned split)
+{
+    const uint64_t s = split * LMC__ONES8;
+    size_t i, n_right = 0;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i);
+        unsigned m = lmc__compare8(v, s);
+        if (n - i < 8) m &= (1u << (n - i)) - 1;
+        mask[i >> 3] = (uint8_t)m;
+        if (left || right) v = lmc__sort8(v, m);
+        if (left) lmc__store64(left + (i - n_right), v);
+        if (right) lmc__store64(right + n_right, lmc__reverse8(v));
+        n_right += lmc__ones[m];
+    }
+    return n_right;
+}
+
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
-    const uint64_t s = split * LMC__ONES8;
-    size_t i, n_right = 0, n_left = 0;
-    for (i = 0; i < n; i += 8) {
-        uint64_t v = lmc__load64(src + i);
-        unsigned m = lmc__compare8(v, s), all = n - i >= 8 ? 255u : (1u << (n - i)) - 1, ones;
-        m &= all;
-        ones = lmc__ones[m];
-        mask[i >> 3] = (uint8_t)m;
-        if (right) lmc__store64(right + n_right, lmc__compress8(v, m));
-        if (left) lmc__store64(left + n_left, lmc__compress8(v, m ^ all));
-        n_right += ones;
-        n_left += 8 - ones;
-    }
-    return n_right;
+    if (left && right) return lmc__partition_body(mask, left, right, src, n, split);
+    if (left) return lmc__partition_body(mask, left, NULL, src, n, split);
+    if (right) return lmc__partition_body(mask, NULL, right, src, n, split);
+    return lmc__partition_body(mask, NULL, NULL, src, n, split);
 }
 
 #if LMC__NEON
@@ -4105,15 +4073,10 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * loops of one list or none are shorter.
  */
 
-/* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
- * kind, with zeros at the others, so the two are combined by or:
- *
- *     m                 1 0 0 1 0 1 1 0         bit 0 first
- *     a                 A B C D . . . .         expanded by m ^ 255:   0 A B 0 C 0 0 D
- *     b                 R S T U . . . .         expanded by m:         R 0 0 S 0 T U 0
- *
- * A constant is masked in place of that; between two constants, l ^ ((l ^ r) & ones) is r at the
- * ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
+ * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
+ * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
+ * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -4122,24 +4085,19 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     size_t i;
     if (a && b) {
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3], ones = lmc__ones[m];
-            lmc__store64(dst + i,
-                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
-            a += lmc__min(8 - ones,
-                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            const unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(a), lmc__reverse8(lmc__load64(b)), m));
+            a += 8 - ones;
             b += ones;
         }
-    } else if (a) {
+    } else if (a || b) {
+        const uint8_t *list = a ? a : b;
+        const uint64_t constant = a ? r : l;
+        const unsigned invert = a ? 0 : 255;
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
-            a += 8 - lmc__ones[m];
-        }
-    } else if (b) {
-        for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
-            b += lmc__ones[m];
+            const unsigned m = mask[i >> 3] ^ invert;
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(list), constant, m));
+            list += 8 - lmc__ones[m];
         }
     } else {
         for (i = 0; i < n; i += 8)

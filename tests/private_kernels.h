@@ -16,8 +16,9 @@ static void fill(uint8_t *p, size_t size, uint64_t *seed, unsigned limit)
 
 static void test_crc(const lmc__kernels *k, uint64_t *seed)
 {
-    static const size_t sizes[] = {8183,  8184,  8185,  8191,  8192,  8193,
-                                   16368, 16384, 16392, 40000, 131072};
+    static const size_t sizes[] = {4095,  4096,  4097,  4160,  8183,  8184,  8185,  8191,
+                                   8192,  8193,  8703,  8704,  8705,  12287, 12288, 12300,
+                                   16368, 16384, 16392, 40000, 65536, 131072};
     size_t i, size;
     CHECK(k->crc32c(0, (const uint8_t *)"123456789", 9) == 0xE3069283u);
     for (i = 0; i < 900 + sizeof sizes / sizeof *sizes; i++) {

@@ -4,8 +4,7 @@ lmc-codec, which pyproject.toml names."""
 from __future__ import annotations
 
 from lmc_codec import _arrays, _chunks, _lmc
-from lmc_codec._base import MAX_HEADER
+from lmc_codec._arguments import count_threads, level_number
 from lmc_codec._lmc import printable
-from lmc_codec._threads import count_threads
 
-__all__ = ["MAX_HEADER", "_arrays", "_chunks", "_lmc", "count_threads", "printable"]
+__all__ = ["_arrays", "_chunks", "_lmc", "count_threads", "level_number", "printable"]

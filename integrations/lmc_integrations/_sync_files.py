@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from ._core import MAX_HEADER
 from ._sync_codecs import SyncCorrupt, SyncError
 
 TYPE_CHECKING = False
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from ._sync_codecs import Bytes
 
 INDEX = "model.safetensors.index.json"
+MAX_HEADER = 100_000_000  # of safetensors, as its own reader has it
 STATE_DIR = ".weight_sync"  # in the local checkpoint; SGLang's name
 
 

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ._core import _chunks
+from ._core import _chunks, level_number
 from ._hosts import check_host
 
 check_host("zarr", "zarr")
@@ -38,7 +38,7 @@ class LMCCodec(BytesBytesCodec):
     dtype: str | None = None
 
     def __init__(self, *, level: Level = 0, dtype: Any = None):
-        object.__setattr__(self, "level", _chunks.check_level(level))
+        object.__setattr__(self, "level", level_number(level))
         object.__setattr__(self, "dtype", _chunks.check_dtype(dtype))
 
     @classmethod

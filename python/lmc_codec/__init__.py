@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-
 from . import _lmc
 
 TYPE_CHECKING = False
@@ -23,28 +22,7 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     from ._base import Base
     from ._codec import bound, compress, decompress, tensor_decode, tensor_encode
-    from ._errors import (
-        AmbiguousError,
-        ArgumentError,
-        BaseError,
-        CancelledError,
-        ChangedError,
-        ChecksumError,
-        CorruptError,
-        FormatError,
-        LMCError,
-        LimitError,
-        LostError,
-        MissingBaseError,
-        NotFoundError,
-        NotLMCError,
-        OutputTooSmallError,
-        ReadError,
-        TruncatedError,
-        UnsupportedError,
-        WriteError,
-        WrongBaseError,
-    )
+    from ._errors import *
     from ._reader import FileInfo, Loss, Reader, Slice, TensorInfo, Verified, open, verify
     from ._safetensors import safe_open
     from ._writer import Writer
@@ -54,67 +32,29 @@ __version__: str = _lmc.versions()[0]
 tier: str = _lmc.versions()[2]
 
 __all__ = [
-    "AmbiguousError",
-    "ArgumentError",
-    "Base",
-    "BaseError",
-    "CancelledError",
-    "ChangedError",
-    "ChecksumError",
-    "CorruptError",
-    "FileInfo",
-    "FormatError",
-    "LMCError",
-    "LimitError",
-    "Loss",
-    "LostError",
-    "MissingBaseError",
-    "NotFoundError",
-    "NotLMCError",
-    "OutputTooSmallError",
-    "ReadError",
-    "Reader",
-    "Slice",
-    "TensorInfo",
-    "TruncatedError",
-    "UnsupportedError",
-    "Verified",
-    "WriteError",
-    "Writer",
-    "WrongBaseError",
-    "bound",
-    "compress",
-    "decompress",
-    "open",
-    "safe_open",
-    "tensor_decode",
-    "tensor_encode",
-    "tier",
-    "verify",
-]
-
-# Each name is loaded from its module when it is first used: so that importing the package takes next to no time.
-_MODULES = {
-    "_base": ("Base",),
-    "_codec": ("bound", "compress", "decompress", "tensor_decode", "tensor_encode"),
-    "_reader": ("FileInfo", "Loss", "Reader", "Slice", "TensorInfo", "Verified", "open", "verify"),
-    "_safetensors": ("safe_open",),
-    "_writer": ("Writer",),
-}
+    "AmbiguousError", "ArgumentError", "Base", "BaseError", "CancelledError", "ChangedError", "ChecksumError", "CorruptError",
+    "FileInfo", "FormatError", "LMCError", "LimitError", "Loss", "LostError", "MissingBaseError", "NotFoundError", "NotLMCError",
+    "OutputTooSmallError", "ReadError", "Reader", "Slice", "TensorInfo", "TruncatedError", "UnsupportedError", "Verified",
+    "WriteError", "Writer", "WrongBaseError", "bound", "compress", "decompress", "open", "safe_open", "tensor_decode",
+    "tensor_encode", "tier", "verify"
+]  # fmt: skip
+#: Each imports those before it.
+_MODULES = ("_errors", "_codec", "_base", "_reader", "_writer", "_safetensors")
 _SUBMODULES = ("dcp", "hdf5", "numcodecs", "numpy", "torch", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> Any:
+    """Modules are loaded when they are first used, so that importing the package takes next to no time."""
     from importlib import import_module
 
-    if name not in __all__ and name not in _SUBMODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     if name in _SUBMODULES:
         return import_module(f"{__name__}.{name}")
-    module = next((m for m, names in _MODULES.items() if name in names), "_errors")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
+    for module in _MODULES if name in __all__ else ():
+        found = vars(import_module(f"{__name__}.{module}"))
+        if name in found:
+            globals()[name] = found[name]
+            return found[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

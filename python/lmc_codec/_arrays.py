@@ -5,47 +5,30 @@ from __future__ import annotations
 import sys
 
 from . import _lmc
+from ._arguments import check_name
 from ._lmc import printable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
+    from collections.abc import Mapping
     from typing import Any
 
     from ._types import Framework
 
-#: Bits of one element, by the dtype's name: "BF16".
+#: By the dtype's name ("BF16"): bits of one element; its number, in files and in the C library.
 BITS: dict[str, int] = {name: x[0] for name, x in _lmc.dtypes().items()}
-#: Their numbers, in files and in the C library.
 NUMBERS: dict[str, int] = {name: x[1] for name, x in _lmc.dtypes().items()}
 
-#: The names that numpy, ml_dtypes, PyTorch and JAX have for dtypes.
+#: The names that numpy, ml_dtypes, PyTorch and JAX have for dtypes, and ours.
 _NAMES = {
-    "bool": "BOOL",
-    "float4_e2m1fn_x2": "F4",
-    "uint8": "U8",
-    "int8": "I8",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e4m3fn": "F8_E4M3",
-    "float8_e8m0fnu": "F8_E8M0",
-    "float8_e4m3fnuz": "F8_E4M3FNUZ",
-    "float8_e5m2fnuz": "F8_E5M2FNUZ",
-    "int16": "I16",
-    "uint16": "U16",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "int32": "I32",
-    "uint32": "U32",
-    "float32": "F32",
-    "complex64": "C64",
-    "float64": "F64",
-    "complex128": "C128",
-    "int64": "I64",
-    "uint64": "U64",
-}
+    "bool": "BOOL", "float4_e2m1fn_x2": "F4", "uint8": "U8", "int8": "I8", "float8_e5m2": "F8_E5M2", "float8_e4m3fn": "F8_E4M3",
+    "float8_e8m0fnu": "F8_E8M0", "float8_e4m3fnuz": "F8_E4M3FNUZ", "float8_e5m2fnuz": "F8_E5M2FNUZ", "int16": "I16",
+    "uint16": "U16", "float16": "F16", "bfloat16": "BF16", "int32": "I32", "uint32": "U32", "float32": "F32",
+    "complex64": "C64", "float64": "F64", "complex128": "C128", "int64": "I64", "uint64": "U64",
+}  # fmt: skip
 _THEIR_NAMES = {ours: theirs for theirs, ours in _NAMES.items()}
-#: Of buffers (PEP 3118), by kind and size.
-_FORMATS = {"?": "BOOL1", "e": "F2", "f": "F4", "d": "F8"}
-_FORMATS.update(dict.fromkeys("bhilqn", "I"), **dict.fromkeys("BHILQN", "U"))
+#: The letters of buffers (PEP 3118). Integers have as many bits as an item.
+_LETTERS = {"?": "BOOL", "e": "F16", "f": "F32", "d": "F64", **dict.fromkeys("bhilqn", "I"), **dict.fromkeys("BHILQN", "U")}
 
 #: Which numpy and PyTorch keep in a byte each, and LMC two or four in one.
 _UNPACKED = {"int4": "I4", "uint4": "U4", "int2": "I2", "uint2": "U2"}
@@ -154,19 +137,14 @@ def _of_buffer(a: Any) -> Array:
         raise _refuse("a copy")
     dtype = ""
     if not isinstance(a, (bytes, bytearray)) and view.format and view.format not in ("B", "c", "<B"):
-        letter = view.format.lstrip("@=<|")
-        kind = _FORMATS.get(letter)
-        dtype = kind + str(8 * view.itemsize) if kind in ("I", "U") else kind or ""
-        dtype = {"BOOL1": "BOOL", "F2": "F16", "F4": "F32", "F8": "F64"}.get(dtype, dtype)
+        dtype = _LETTERS.get(view.format.lstrip("@=<|"), "")
+        dtype += str(8 * view.itemsize) if dtype in ("I", "U") else ""
         if dtype not in BITS:
             raise TypeError(f"a buffer of format {view.format!r}: give its dtype, and its bytes")
-    shape = tuple(view.shape) if view.shape is not None else (view.nbytes,)
-    nbytes = view.nbytes
-    return Array(view if view.ndim == 1 and view.format == "B" else _cast(view), dtype, shape, nbytes)
-
-
-def _cast(view: memoryview) -> memoryview:
-    return view.cast("B") if view.nbytes else memoryview(b"")
+    shape, nbytes = view.shape or (), view.nbytes
+    if view.ndim != 1 or view.format != "B":
+        view = view.cast("B") if nbytes else memoryview(b"")
+    return Array(view, dtype, tuple(shape), nbytes)
 
 
 def describe(a: Any, dtype: Any = None) -> Array:
@@ -196,6 +174,18 @@ def describe(a: Any, dtype: Any = None) -> Array:
     return Array(x.buffer, name, (8 * x.nbytes // BITS[name],), x.nbytes)
 
 
+def describe_all(arrays: Mapping[str, Any], what: str, named: str = "a name", dtype: Any = None) -> dict[str, Array]:
+    """Arrays by name. what, named: an array and its name, in messages."""
+    found = {}
+    for name, array in arrays.items():
+        check_name(name, named)
+        try:
+            found[name] = describe(array, dtype)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{what} {name!r}: {printable(error)}") from None
+    return found
+
+
 def describe_out(out: Any, dtype: str, nbytes: int, shape: tuple[int, ...] | None = None) -> Any:
     """The writable memory of `out`, which must have that many bytes, and that dtype unless it is bytes. shape: which it
     must have then, unless it is of one dimension."""
@@ -213,13 +203,13 @@ def describe_out(out: Any, dtype: str, nbytes: int, shape: tuple[int, ...] | Non
     return x.buffer
 
 
-_FRAMEWORKS: dict[str, Framework] = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy", "bytes": "bytes"}
+FRAMEWORKS: dict[str, Framework] = {"pt": "torch", "torch": "torch", "pytorch": "torch", "np": "numpy", "numpy": "numpy", "bytes": "bytes"}
 
 
 def framework_name(framework: str) -> Framework:
-    if framework not in _FRAMEWORKS:
-        raise ValueError(f"framework {framework!r} is none of {', '.join(_FRAMEWORKS)}")
-    return _FRAMEWORKS[framework]
+    if framework not in FRAMEWORKS:
+        raise ValueError(f"framework {framework!r} is none of {', '.join(FRAMEWORKS)}")
+    return FRAMEWORKS[framework]
 
 
 def choose_framework(dtype: str) -> Framework:
@@ -268,8 +258,8 @@ def torch_dtype(dtype: str) -> Any:
     return found
 
 
-def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = False) -> tuple[Any, Any]:
-    """A new array, and its memory. dtype "": bytes, whatever the framework."""
+def make(framework: str, dtype: str, shape: tuple[int, ...], device: Any = None) -> tuple[Any, Any]:
+    """A new array, and its memory; dtype "": bytes, whatever the framework. device: where it goes then, by to_device()."""
     if framework == "bytes" or not dtype:
         data = _lmc.new_bytes(count_bytes(dtype or "U8", shape))
         return data, data
@@ -283,6 +273,7 @@ def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = Fals
 
     if dtype == "F4" and shape:
         shape = (*shape[:-1], shape[-1] // 2)
+    pin = device is not None and torch.device(device).type == "cuda" and torch.cuda.is_available()
     tensor = torch.empty(shape, dtype=torch_dtype(dtype), pin_memory=pin)
     nbytes = tensor.numel() * tensor.element_size()
     memory = _lmc.Memory(tensor.data_ptr() if nbytes else 0, nbytes, False, tensor)
@@ -291,21 +282,11 @@ def make(framework: str, dtype: str, shape: tuple[int, ...], *, pin: bool = Fals
     return tensor, memory
 
 
-def to_device(tensor: Any, device: Any) -> Any:
-    """A tensor that was made with pin=True where that helps: the copy goes on while the next one is decoded."""
-    return tensor.to(device, non_blocking=tensor.is_pinned())
-
-
-def needs_copy(device: Any) -> bool:
-    import torch
-
-    return device is not None and torch.device(device).type != "cpu"
-
-
-def can_pin(device: Any) -> bool:
-    import torch
-
-    return torch.device(device).type == "cuda" and torch.cuda.is_available()
+def to_device(array: Any, device: Any) -> Any:
+    """Of pinned memory the copy goes on while the next one is decoded."""
+    if device is None or str(device) == "cpu":
+        return array
+    return array.to(device, non_blocking=array.is_pinned())
 
 
 def repeat(flat: Any, shape: tuple[int, ...], strides: tuple[int, ...]) -> Any:

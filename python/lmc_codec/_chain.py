@@ -6,7 +6,7 @@ import os
 import stat
 
 from . import _lmc
-from ._base import BASE_KEY, Base, is_safetensors
+from ._base import BASE_KEY, Base
 from ._errors import LMCError, MissingBaseError, NotLMCError
 from ._reader import Reader
 from ._sources import open_fd
@@ -128,10 +128,10 @@ class _Search:
             if link.file != file_of(path):
                 self.seen.append(f"{link.path} ({link.fingerprint.hex()[:16]})")
         for file in (named, named.removesuffix(SUFFIX)):
-            if name and os.path.isfile(file) and is_safetensors(file):
-                base = Base._of_safetensors(file, self.threads)
-                if base.fingerprint == delta.base_fingerprint:
-                    return base
+            base = Base._of_safetensors(file, self.threads) if name else None
+            if base is not None and base.fingerprint == delta.base_fingerprint:
+                return base
+            if base is not None:
                 self.seen.append(f"{file} ({base.fingerprint.hex()[:16]})")
         return None
 

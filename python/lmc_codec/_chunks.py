@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 from . import _arrays, _lmc
-from ._codec import level_number
 from ._errors import LimitError, TruncatedError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
-
-    from ._types import Level
-
-
-def check_level(level: Level) -> int:
-    number = level_number(level)
-    if isinstance(number, bool) or not isinstance(number, int) or not -1 <= number <= 2:
-        raise ValueError(f"level {level!r} is none of -1 to 2, fast, default, max, archive")
-    return number
 
 
 def check_dtype(dtype: Any) -> str | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from . import _arrays, _lmc
+from ._arguments import check_progress, count_threads, level_number
 from ._errors import OutputTooSmallError, UnsupportedError, WrongBaseError
-from ._threads import check_progress, count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -19,17 +19,6 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     _Out = TypeVar("_Out")
 
-LEVELS = {"fast": -1, "default": 0, "max": 1, "archive": 2}
-
-
-def level_number(level: Level) -> int:
-    if isinstance(level, str):
-        if level not in LEVELS:
-            raise ValueError(f"level {level!r} is none of {', '.join(LEVELS)}")
-        return LEVELS[level]
-    return level
-
-
 def bound(nbytes: int) -> int:
     """The most bytes that compress() makes of so many."""
     return nbytes + (nbytes >> 17) * 32 + 2048
@@ -39,37 +28,19 @@ if TYPE_CHECKING:
 
     @overload
     def compress(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        out: None = None,
-        progress: Progress | None = None,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: None = None,
+        progress: Progress | None = None
     ) -> bytearray: ...
     @overload
     def compress(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        out: object,
-        progress: Progress | None = None,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: object,
+        progress: Progress | None = None
     ) -> int: ...
 
 
 def compress(
-    array: Any,
-    base: Any = None,
-    *,
-    dtype: Any = None,
-    level: Level = 0,
-    threads: int | None = 1,
-    out: Any = None,
-    progress: Progress | None = None,
+    array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, out: Any = None,
+    progress: Progress | None = None
 ) -> Any:
     """Compresses an array to an LMC file in memory: a bytearray; or, with `out`, the number of bytes written there.
 
@@ -143,14 +114,8 @@ if TYPE_CHECKING:
 
 
 def decompress(
-    data: Any,
-    base: Any = None,
-    *,
-    out: Any = None,
-    framework: Framework | None = None,
-    device: Any = None,
-    threads: int | None = 1,
-    max_size: int = 0,
+    data: Any, base: Any = None, *, out: Any = None, framework: Framework | None = None, device: Any = None,
+    threads: int | None = 1, max_size: int = 0
 ) -> Any:
     """The array that compress() was given, of `framework` ("numpy", "torch", "bytes"); or `out`, filled.
 
@@ -158,7 +123,8 @@ def decompress(
     base: what it was compressed against. It may be `out`, which is then updated in place (an error, a wrong base
     aside, leaves a mixture there). max_size: refuses more bytes than that, for data of strangers.
     """
-    from ._reader import Reader, name_bases
+    from ._base import Base
+    from ._reader import Reader
 
     if isinstance(data, (str, os.PathLike)):
         raise TypeError(f"bytes of an LMC file are wanted, not {type(data).__name__}: lmc_codec.open reads files")
@@ -168,70 +134,38 @@ def decompress(
         raise UnsupportedError("this is not one tensor: lmc_codec.open reads it")
     file = plain.files[0]
     if not file.tensors or file.tensors[0].size != file.size:
-        if out is not None:
-            return plain.read(file.path, out=out)
-        return plain.read(file.path)
-    x = file.tensors[0]
-    if base is None and out is None:
-        return plain.get(x.name, framework=framework, device=device)
-    reader = plain._object
+        return plain.read(file.path, out=out)
+    x, reader = file.tensors[0], plain
     if base is not None:
         b = _arrays.describe(base)
-        if out is not None:
-            target = _arrays.describe(out)
-            if _lmc.overlaps(target.buffer, b.buffer) == 1:
-                raise ValueError("out is a part of the base, not all of it")
+        if out is not None and _lmc.overlaps(_arrays.describe(out).buffer, b.buffer) == 1:
+            raise ValueError("out is a part of the base, not all of it")
         if b.nbytes != x.size:
             raise WrongBaseError(f"wrong base: it has {b.nbytes} bytes, and the array {x.size}")
-        base_object = _lmc.Base([(x.name, x.dtype, x.shape, b.buffer)], threads)
-        try:
-            reader = _lmc.Reader(data, 0, base_object, threads)
-        except WrongBaseError as error:
-            raise name_bases(error, base_object, plain.base_fingerprint) from None
-    if out is not None:
-        buffer = _arrays.describe_out(out, x.dtype, x.size, x.shape)
-        if _lmc.overlaps(buffer, memoryview(data)):
-            raise ValueError("out overlaps the input")
-        reader.read(0, x.offset, buffer, None)
-        return out
-    return plain._make(x, x.shape, framework, device, lambda buffer: reader.read(0, x.offset, buffer, None))
+        arrays = Base({x.name: _arrays.Array(b.buffer, x.dtype, x.shape, x.size)}, threads=threads)
+        reader = Reader(data, base=arrays, threads=threads, framework=framework)
+    if out is not None and _lmc.overlaps(_arrays.describe_out(out, x.dtype, x.size, x.shape), memoryview(data)):
+        raise ValueError("out overlaps the input")
+    return reader.get(x.name, out=out, framework=framework, device=device)
 
 
 if TYPE_CHECKING:
 
     @overload
     def tensor_encode(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        log2_block: int = 0,
-        out: None = None,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1,
+        log2_block: int = 0, out: None = None
     ) -> bytearray: ...
     @overload
     def tensor_encode(
-        array: Any,
-        base: Any = None,
-        *,
-        dtype: Any = None,
-        level: Level = 0,
-        threads: int | None = 1,
-        log2_block: int = 0,
-        out: object,
+        array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1,
+        log2_block: int = 0, out: object
     ) -> int: ...
 
 
 def tensor_encode(
-    array: Any,
-    base: Any = None,
-    *,
-    dtype: Any = None,
-    level: Level = 0,
-    threads: int | None = 1,
-    log2_block: int = 0,
-    out: Any = None,
+    array: Any, base: Any = None, *, dtype: Any = None, level: Level = 0, threads: int | None = 1, log2_block: int = 0,
+    out: Any = None
 ) -> Any:
     """Codes an array without any header, for containers that know dtype and size themselves (layer 2 of lmc.h).
 
@@ -240,13 +174,9 @@ def tensor_encode(
     x = _arrays.describe(array, dtype)
     try:
         return _lmc.tensor_encode(
-            x.buffer,
-            x.dtype or "AUTO",
-            None if base is None else _arrays.describe(base).buffer,
-            None if out is None else _arrays.describe(out).buffer,
-            level_number(level),
-            count_threads(threads),
-            log2_block,
+            x.buffer, x.dtype or "AUTO", None if base is None else _arrays.describe(base).buffer,
+            None if out is None else _arrays.describe(out).buffer, level_number(level), count_threads(threads),
+            log2_block
         )
     except OutputTooSmallError:
         if log2_block:  # smaller blocks may take more
@@ -255,13 +185,7 @@ def tensor_encode(
 
 
 def tensor_decode(
-    data: Any,
-    out: _Out,
-    base: Any = None,
-    *,
-    offset: int = 0,
-    total_size: int | None = None,
-    threads: int | None = 1,
+    data: Any, out: _Out, base: Any = None, *, offset: int = 0, total_size: int | None = None, threads: int | None = 1
 ) -> _Out:
     """Decodes what tensor_encode() made to `out`, an array or buffer; returns it.
 
@@ -270,11 +194,7 @@ def tensor_decode(
     """
     x = _arrays.describe(out)
     _lmc.tensor_decode(
-        data,
-        _arrays.describe_out(out, "", x.nbytes),
-        None if base is None else _arrays.describe(base).buffer,
-        offset,
-        -1 if total_size is None else total_size,
-        count_threads(threads),
+        data, _arrays.describe_out(out, "", x.nbytes), None if base is None else _arrays.describe(base).buffer, offset,
+        -1 if total_size is None else total_size, count_threads(threads)
     )
     return out

@@ -118,10 +118,20 @@ def take_options(options: dict[str, Any]) -> tuple[dict[str, str], float | None]
 class _Tries:
     """Counts failures in a row, and waits longer after each."""
 
-    def __init__(self, url: str, timeout: float | None):
-        self.url, self.timeout, self.n_failed = url, timeout, 0
+    def __init__(self, http: HTTP):
+        self.http, self.url, self.n_failed = http, http.url, 0
 
-    def wait_after(self, error: Exception) -> None:
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        try:
+            yield
+        except LMCError:
+            raise
+        except (OSError, http.client.HTTPException) as error:
+            self.http.place = self.url
+            self._wait_after(error)
+
+    def _wait_after(self, error: Exception) -> None:
         """Raises what is to be said, if another try would not help."""
         self.n_failed += 1
         if not _is_passing(error) or self.n_failed == TRIES:
@@ -145,7 +155,7 @@ class _Tries:
             if error.code in (401, 403):
                 return PermissionError(errno.EACCES, text, self.url)
         elif isinstance(error, TimeoutError):
-            text = f"no answer for {self.timeout} s (storage_options={{'timeout': ...}} says how long to wait)"
+            text = f"no answer for {self.http.timeout} s (storage_options={{'timeout': ...}} says how long to wait)"
         elif isinstance(error, http.client.IncompleteRead):
             text = "the connection ended early"
         else:
@@ -251,16 +261,11 @@ class HTTP(Ranges):
     # -- the end of the file, which is read first --
 
     def _find_end(self) -> None:
-        tries = _Tries(self.url, self.timeout)
+        tries = _Tries(self)
         while self.size < 0:
-            try:
+            with tries.one():
                 if not self._read_end():
                     self.size = self._find_size()
-            except LMCError:
-                raise
-            except (OSError, http.client.HTTPException) as error:
-                self.place = self.url
-                tries.wait_after(error)
         if self.tail_at < 0:
             start = max(self.size - TAIL, 0)
             self.tail = memoryview(_lmc.new_bytes(self.size - start))
@@ -303,9 +308,9 @@ class HTTP(Ranges):
 
     def fetch(self, offset: int, view: memoryview) -> None:
         """Where the connection breaks off, another goes on."""
-        tries, n = _Tries(self.url, self.timeout), 0
+        tries, n = _Tries(self), 0
         while n < len(view):
-            try:
+            with tries.one():
                 with self._ask(f"{offset + n}-{offset + len(view) - 1}") as answer:
                     start, end, size = self._take_range(answer)
                     if start != offset + n or size not in (-1, self.size):
@@ -322,11 +327,6 @@ class HTTP(Ranges):
                     self._check_end(answer)
                 if n < len(view) and end - start < LITTLE:  # it may be less than was asked for
                     raise _ShortAnswer(f"the server gives only {end - start} bytes at a time; download the file instead")
-            except LMCError:
-                raise
-            except (OSError, http.client.HTTPException) as error:
-                self.place = self.url
-                tries.wait_after(error)
 
     def forget(self) -> None:
         while self.idle:

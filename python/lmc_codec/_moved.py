@@ -1,17 +1,19 @@
 """Adapters that are in a distribution of their own, lmc-integrations, since 0.6.0. Their old names lead there."""
 
-from __future__ import annotations
-
+import sys
 from importlib import import_module
-from types import ModuleType
 
 
-def find_moved(name: str) -> ModuleType:
+def lead_on(name: str, module: str) -> None:
+    """name: "lmc_codec.vllm", which the module takes; module: its __name__, "__main__" if it is run."""
+    new = name.replace("lmc_codec", "lmc_integrations")
     try:
         import_module("lmc_integrations")
     except ModuleNotFoundError:
         raise ModuleNotFoundError(
-            f"lmc_codec.{name} is lmc_integrations.{name} now: install the distribution lmc-integrations,"
-            " from a clone of LMC by pip install ./integrations"
+            f"{name} is {new} now: install the distribution lmc-integrations, from a clone of LMC by pip install ./integrations"
         ) from None
-    return import_module(f"lmc_integrations.{name}")
+    found = import_module(new)
+    if module == "__main__":
+        sys.exit(found.main())
+    sys.modules[module] = found

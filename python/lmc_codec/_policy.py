@@ -14,6 +14,8 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     #: name, dtype, shape, bytes
     Row = tuple[str, str, tuple[int, ...], int]
+    #: name, dtype, shape, first byte, bytes
+    Place = tuple[str, str, tuple[int, ...], int, int]
 
 
 class Second:
@@ -37,24 +39,35 @@ class Policy:
             texts = list(rules)
         self._object = _lmc.Policy(texts)
         self.has_rules = bool(texts)
-        self.seconds: dict[str, Second] = {}
-        self.n_quantised = 0
+        self._seconds: dict[str, Second] = {}  # by the names of their pairs, of files that are written
+        self._new: dict[str, Second] = {}  # of the file at hand
+        self._n_quantised = 0
         self._pairs: dict[str, set[str]] = {}  # which of both moments there are, where the words for them are common
         self._reasons: dict[str, str] = {}  # why tensors that a rule names stay as they are: with one of them
 
     def say_nothing_done(self) -> str | None:
         """What a user of rules that have quantised nothing is told; None: something was, or was not to be."""
-        if self.n_quantised or not self._object.is_lossy():
+        if self._n_quantised or not self._object.is_lossy():
             return None
         reasons = "; ".join(f"{name!r}: {reason}" for reason, name in self._reasons.items())
         return f"no tensor was quantised: {reasons or 'no rule matches one'}"
 
-    def look_at(self, path: str, rows: Iterable[Row]) -> None:
-        """What is written next, before find() is asked."""
-        for name, dtype, *_ in rows:
+    def plan(self, path: str, number: int, places: list[Place], buffers: Mapping[str, Any]) -> list[tuple[Any, Any]]:
+        """For each tensor of the file of that number: a quantizer, and the twin that it wants; both None if it stays as it
+        is, as all do that have no buffer."""
+        self._new = {}
+        if not self.has_rules or not buffers:
+            return [(None, None)] * len(places)
+        for name, dtype, *_ in places:
             role, pair, is_common = self._object.find_meaning(path, name, dtype)
             if is_common:
                 self._pairs.setdefault(pair, set()).add(role)
+        return [self._fit(path, number, place, buffers[place[0]]) if place[0] in buffers else (None, None) for place in places]
+
+    def end_file(self) -> list[tuple[int, Any]]:
+        """It is written: its second moments serve those that follow. Their first bytes, and what they are."""
+        self._seconds.update(self._new)
+        return [(second.offset, second.buffer) for second in self._new.values()]
 
     def find(self, path: str, row: Row) -> tuple[int, str, str] | None:
         """The number of its rule, its role and the name of its pair; None: the tensor stays as it is."""
@@ -67,23 +80,22 @@ class Policy:
             self._reasons[reason] = name
         return None if rule < 0 or reason is not None else (rule, role, pair)
 
-    def fit(self, rule: int, role: str, pair: str, row: Row, buffer: Any) -> tuple[Any, Any]:
-        """A quantizer, and the twin that it wants; (None, None) if the tensor is better kept."""
-        name, dtype, shape, _ = row
-        second = self.seconds.get(pair)
-        options, has_second = self._object.quantizer_options(rule, role, dtype, shape, second is not None)
-        if not has_second:
-            second = None
-        quantizer = _lmc.Quantizer(
-            buffer,
-            dtype,
-            *options,
-            0.0,
-            None if second is None else second.buffer,
-            None if second is None else second.quantizer,
-        )
+    def _fit(self, path: str, number: int, place: Place, buffer: Any) -> tuple[Any, Any]:
+        name, dtype, shape, at, size = place
+        found = self.find(path, (name, dtype, shape, size))
+        if found is None:
+            return None, None
+        rule, role, pair = found
+        second = self._seconds.get(pair)
+        options, wants_second = self._object.quantizer_options(rule, role, dtype, shape, second is not None)
+        used = second if wants_second else None
+        moments = (None, None) if used is None else (used.buffer, used.quantizer)
+        quantizer: Any = _lmc.Quantizer(buffer, dtype, *options, 0.0, *moments)
         if quantizer.info()[0]:
             self._reasons["would not become smaller"] = name
-            return None, None
-        self.n_quantised += 1
-        return quantizer, None if second is None else (second.file_number, second.offset, 0)
+            quantizer = used = None
+        else:
+            self._n_quantised += 1
+        if role == "v" and pair:
+            self._new[pair] = Second(number, at, buffer, quantizer)
+        return quantizer, None if used is None else (used.file_number, used.offset, 0)

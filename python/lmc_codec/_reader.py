@@ -5,23 +5,14 @@ from __future__ import annotations
 import os
 
 from . import _arrays, _lmc
-from ._base import AUTO, find_files, name_other, take_base
+from ._arguments import count_threads
+from ._base import AUTO, Base, find_files, name_other, take_base
 from ._errors import (
-    AmbiguousError,
-    ArgumentError,
-    BaseError,
-    LimitError,
-    LMCError,
-    NotFoundError,
-    NotLMCError,
-    SliceError,
-    TruncatedError,
-    UnsupportedError,
-    WrongBaseError,
+    AmbiguousError, ArgumentError, BaseError, LimitError, LMCError, NotFoundError, NotLMCError, SliceError,
+    TruncatedError, UnsupportedError, WrongBaseError
 )
 from ._lmc import printable
-from ._sources import open_source
-from ._threads import count_threads
+from ._sources import Source, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -62,19 +53,12 @@ class TensorInfo:
         "name", "dtype", "shape", "offset", "size", "fingerprint", "loss", "file", "file_number", "strides", "span", "flags"
     )  # fmt: skip
 
-    def __init__(self, row: _lmc._TensorRow, file: str, file_number: int):
-        self.name: str = row[0]
-        self.dtype: str = row[1]
-        self.shape: tuple[int, ...] = row[2]
-        self.offset: int = row[3]
-        self.size: int = row[4]
-        self.fingerprint: bytes = row[5]
-        self.loss = Loss(row[6], row[7], row[8]) if row[6] else None
-        self.file = file
-        self.file_number = file_number
-        self.strides: tuple[int, ...] | None = None
-        self.span = self.size
-        self.flags = 0  # PyTorch has conjugated or negated it: its bytes are not its elements
+    def __init__(self, row: _lmc._TensorRow, file: str, file_number: int, view: _lmc._View | None = None):
+        self.name, self.dtype, self.shape, self.offset, self.size, self.fingerprint, loss = row
+        self.loss = Loss(*loss) if loss else None
+        self.file, self.file_number = file, file_number
+        # flags: PyTorch has conjugated or negated it, so its bytes are not its elements
+        self.strides, self.span, self.flags = view or (None, self.size, 0)
 
     def __repr__(self) -> str:
         return printable(f"TensorInfo({self.name!r}, {self.dtype}, {list(self.shape)}, file={self.file!r})")
@@ -86,83 +70,65 @@ class FileInfo:
     __slots__ = ("path", "size", "is_directory", "mode", "mtime_ns", "crc32c", "fingerprint", "tensors", "number")
 
     def __init__(self, row: _lmc._FileRow, number: int):
-        self.path: str = row[0]
-        self.is_directory: bool = row[1] == 1
-        self.size: int = row[2]
-        self.mode: int | None = row[3]
-        self.mtime_ns: int | None = row[4][0] * 1_000_000_000 + row[4][1] if row[4] else None
-        self.crc32c: int = row[5]
-        self.fingerprint: bytes = row[6]
+        self.path, kind, self.size, self.mode, mtime, self.crc32c, self.fingerprint, tensors = row
+        self.is_directory = kind == 1
+        self.mtime_ns = mtime[0] * 1_000_000_000 + mtime[1] if mtime else None
         self.number = number
-        self.tensors = tuple(TensorInfo(x, self.path, number) for x in row[7])
+        self.tensors = tuple(TensorInfo(x, self.path, number) for x in tensors)
 
     def __repr__(self) -> str:
         return printable(f"FileInfo({self.path!r}, {self.size} bytes, {len(self.tensors)} tensors)")
 
 
 class Reader:
-    """An LMC file that is open for reading. `lmc_codec.open` makes one.
+    """An LMC file that is open for reading; `lmc_codec.open` is this class. Any thread may use it; one at a time reads.
 
-    Any thread may use it; one at a time reads, with as many threads as `threads` says.
+    source: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek. base: what a delta was made
+    against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not read. A base that is a delta
+    itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it is found beside the file, by
+    its fingerprint, and so are the bases that it needs itself. threads: None is as many as there are, at most 8.
+    framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB), max_total_size: limits for
+    files of strangers. storage_options: for fsspec; for http: headers by name, or "headers", and "timeout" (30): seconds
+    without a byte.
     """
 
     def __init__(
-        self,
-        source: Any,
-        *,
-        base: Any = None,
-        threads: int | None = None,
-        framework: Framework | None = None,
-        max_index_size: int = 0,
-        max_total_size: int = 0,
-        storage_options: dict[str, Any] | None = None,
+        self, source: Any, *, base: Any = None, threads: int | None = None, framework: Framework | None = None,
+        max_index_size: int = 0, max_total_size: int = 0, storage_options: dict[str, Any] | None = None
     ):
         n_threads = count_threads(threads)
         limits = {"max_index_size": max_index_size, "max_total_size": max_total_size}
+        is_auto = isinstance(base, str) and base == AUTO
         self._how = (
-            _lasting(source),
-            base if isinstance(base, str) and base == AUTO else _lasting(base),
-            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits},
+            _lasting(source), base if is_auto else _lasting(base),
+            {"threads": threads, "framework": framework, "storage_options": storage_options, **limits}
         )
         self._framework = None if framework is None else _arrays.framework_name(framework)
         self._files: tuple[FileInfo, ...] | None = None
         self._table: dict[str, TensorInfo | None] | None = None
         self._views: dict[int, dict[str, TensorInfo | None] | LMCError] | None = None
-        self._replaced: dict[int, set[str]] = {}  # names of tensors of .distcp files that are a view in the order of memory
-        if isinstance(base, str) and base == AUTO:
+        if is_auto:
             from ._chain import find_base
 
             base = find_base(source, threads, storage_options, limits)
         self._has_base = base is not None
         self._is_read_whole = False
-        base_object, bases, _ = take_base(base, threads)
+        base = take_base(base, threads)
         self._source = open_source(source, storage_options)
         try:
             #: Writers must not replace them.
-            self._chain_files = find_files(self._source.owned, bases)
+            self._chain_files = find_files(self._source.owned, frozenset() if base is None else base._chain_files)
             self._object = _lmc.Reader(
-                self._source.argument,
-                self._source.size,
-                base_object,
-                n_threads,
-                self._source.name,
-                max_index_size,
-                max_total_size,
+                self._source.argument, self._source.size, None if base is None else base._object, n_threads, self._source.name,
+                max_index_size, max_total_size
             )
         except BaseException as error:
             try:
-                if isinstance(error, WrongBaseError):
-                    plain = _open_plain(self._source, max_index_size)
-                    if plain is not None:
-                        raise name_bases(error, base_object, plain.info()[2], _name_of(base)) from None
-                if isinstance(error, (NotLMCError, TruncatedError)):
-                    other = name_other(self._source)
-                    if other is not None:
-                        raise other from None
-                if isinstance(error, LimitError):
-                    raise _name_limit(error, self._source, max_index_size, max_total_size) from None
+                better = _explain(error, self._source, base, max_index_size, max_total_size)
             finally:
                 self._source.give_up()
+            if better is not None:
+                raise better from None
             raise
         info = self._object.info()
         #: 16 bytes that stand for all names and contents.
@@ -198,11 +164,12 @@ class Reader:
             table: dict[str, TensorInfo | None] = {}
             for file in self.files:
                 views = dict(self._views_of(file.number))
+                # in .distcp files what is a view has another name in the order of memory
+                spans = {(v.offset, v.span) for v in views.values() if v and v.strides} if file.path.endswith(".distcp") else ()
                 for x in file.tensors:
-                    if x.name in self._replaced.get(file.number, ()) and x.name not in views:
-                        continue
-                    found = views.pop(x.name, x)  # a view that takes its name is in its place
-                    table[x.name] = None if x.name in table else found  # None: several have it
+                    if x.name in views or (x.offset, x.size) not in spans:
+                        found = views.pop(x.name, x)  # a view that takes its name is in its place
+                        table[x.name] = None if x.name in table else found  # None: several have it
             own = set(table)
             for number in self._find_views():  # what is listed goes before what only a pickle says
                 for name, view in self._views_of(number).items():
@@ -230,23 +197,9 @@ class Reader:
             rows = self._object.views(number)
         except (UnsupportedError, BaseError) as error:
             return error
-        if not rows:
-            return {}
-        from bisect import bisect_right
-
-        file = FileInfo(self._object.file(number), number)
-        result: dict[str, TensorInfo | None] = {}
-        starts = [t.offset for t in file.tensors]
-        for row in sorted(rows, key=lambda row: row[3]):
-            x = TensorInfo((*row[:5], b"", 0, "", 0.0), file.path, number)
-            x.strides, x.span, x.flags = row[5:8]
-            whole = file.tensors[at] if (at := bisect_right(starts, x.offset) - 1) >= 0 else None
-            x.loss = whole.loss if whole and x.offset < whole.offset + max(whole.size, 1) else None
-            result[x.name] = None if row[8] else x
-        if file.path.endswith(".distcp"):
-            spans = {(x.offset, x.span) for x in result.values() if x is not None and x.strides is not None}
-            self._replaced[number] = {t.name for t in file.tensors if (t.offset, t.size) in spans and t.name not in result}
-        return result
+        path = self._object.file_path(number)
+        rows.sort(key=lambda x: x[0][3])  # by their offsets
+        return {row[0]: None if is_ambiguous else TensorInfo(row, path, number, view) for row, view, is_ambiguous in rows}
 
     def _check_known(self, x: TensorInfo) -> None:
         """Refuses what would be other data than PyTorch's."""
@@ -279,7 +232,10 @@ class Reader:
             if found is not None:
                 return found
         if self._find_views():
-            views = self._tensors() if file is None else self._views_of_path(file)
+            if file is None:
+                views = self._tensors()
+            else:
+                views = next((self._views_of(i) for i in self._find_views() if self._object.file_path(i) == file), {})
             view = views.get(name)
             if view is not None:
                 return view
@@ -296,9 +252,6 @@ class Reader:
             return False
         x = self._tensors().get(name)
         return x is not None and x.file_number in self._find_views()
-
-    def _views_of_path(self, file: str) -> dict[str, TensorInfo | None]:
-        return next((self._views_of(i) for i in self._find_views() if self._object.file_path(i) == file), {})
 
     # -- reading --
 
@@ -326,13 +279,6 @@ class Reader:
             _lmc.gather(span, buffer, x.shape, x.strides)
         if x.flags:
             _lmc.resolve(buffer, x.dtype, x.flags)
-
-    def _read_range(self, first: TensorInfo, size: int) -> bytearray:
-        """From the first byte of a tensor on."""
-        data = _lmc.new_bytes(size)
-        self._expect(first.file_number, first.offset, size)
-        self._object.read(first.file_number, first.offset, data, f"from {self._what(first)} on")
-        return data
 
     def _name_damage(self, file: FileInfo, begin: int) -> None:
         """Raises for the first tensor from there on that is damaged, where several were read at once."""
@@ -364,13 +310,8 @@ class Reader:
         ) -> _Out: ...
 
     def get(
-        self,
-        name: str,
-        *,
-        file: str | None = None,
-        out: Any = None,
-        framework: Framework | None = None,
-        device: Any = None,
+        self, name: str, *, file: str | None = None, out: Any = None, framework: Framework | None = None,
+        device: Any = None
     ) -> Any:
         """A tensor, as an array of `framework` ("numpy", "torch", "bytes"), or in `out`, which is returned. Without one it
         is of numpy; of PyTorch, where numpy does not have the dtype (bf16 without ml_dtypes) and PyTorch does.
@@ -384,15 +325,14 @@ class Reader:
             dtype = x.dtype if x.dtype in _arrays.BITS else ""
             self._read_into(x, _arrays.describe_out(out, dtype, x.size, x.shape))
             return out
-        if x.strides is None or x.size <= x.span:
+        is_bytes = (framework or self._framework) == "bytes"
+        if x.strides is None or x.size <= x.span or (is_bytes and x.size <= max(x.span << 10, 1 << 20)):
             return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
-        if (framework or self._framework) == "bytes":  # of all of them
-            if x.size > max(x.span << 10, 1 << 20):
-                raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
-            return self._make(x, x.shape, framework, device, lambda buffer: self._read_into(x, buffer))
-        flat = TensorInfo((x.name, x.dtype, (x.span * 8 // _arrays.BITS[x.dtype],), x.offset, x.span, b"", 0, "", 0.0), x.file, x.file_number)
-        flat.flags = x.flags
-        elements = self._make(flat, flat.shape, framework, device, lambda buffer: self._read_into(flat, buffer))
+        if is_bytes:
+            raise LimitError(f"{self._what(x)} has {x.size} bytes, made of {x.span} by repeating them: ask for numpy or torch")
+        shape = (x.span * 8 // _arrays.BITS[x.dtype],)
+        flat = TensorInfo((x.name, x.dtype, shape, x.offset, x.span, b"", None), x.file, x.file_number, (None, x.span, x.flags))
+        elements = self._make(flat, shape, framework, device, lambda buffer: self._read_into(flat, buffer))
         return _arrays.repeat(elements, x.shape, x.strides)
 
     def _make(self, x: TensorInfo, shape: tuple[int, ...], framework: Framework | None, device: Any, fill: Any) -> Any:
@@ -402,16 +342,15 @@ class Reader:
             raise TypeError(f"{self._what(x)} is of {printable(x.dtype)}, which no framework has: ask for framework='bytes'")
         if device is not None and framework != "torch":
             raise ValueError("device is for framework='torch'")
-        far = device is not None and _arrays.needs_copy(device)
         dtype, shape = (x.dtype, shape) if x.dtype in _arrays.BITS else ("", (x.size,))
         try:
-            array, buffer = _arrays.make(framework, dtype, shape, pin=far and _arrays.can_pin(device))
+            array, buffer = _arrays.make(framework, dtype, shape, device)
         except ImportError:
             if self.base_fingerprint and not self._has_base:  # which is said first: who has the base then knows
                 fill(_lmc.new_bytes(_arrays.count_bytes(dtype or "U8", shape)))
             raise
         fill(buffer)
-        return _arrays.to_device(array, device) if far else array
+        return _arrays.to_device(array, device)
 
     def get_slice(self, name: str, *, file: str | None = None, framework: Framework | None = None, device: Any = None) -> Slice:
         """A tensor of which parts are read by indexing it: `r.get_slice("w")[10:20, :]`."""
@@ -452,8 +391,7 @@ class Reader:
         names = [t.name for t in self.files[x.file_number].tensors]
         if name not in names:
             raise NotFoundError(f"{self.name or 'the snapshot'}: tensor {name!r}, a view of others, has no hash of its own")
-        number = names.index(name)
-        return self._object.content_hash(x.file_number, number)
+        return self._object.content_hash(x.file_number, names.index(name))
 
     def snapshot_hash(self) -> bytes:
         """The SHA-256 that stands for all of the snapshot, names, contents, modes, times and metadata, however they are
@@ -483,25 +421,23 @@ class Reader:
         return printable(f"<lmc_codec.Reader {self.name or ''} {self.fingerprint.hex()[:16]}>")
 
 
-def _name_of(base: Any) -> str | None:
-    if isinstance(base, (str, os.PathLike)):
-        return os.fsdecode(base)
-    return base.name if isinstance(base, Reader) else getattr(base, "_name", None)
+def _explain(error: BaseException, source: Source, base: Reader | Base | None, max_index_size: int, max_total_size: int) -> LMCError | None:
+    """What says more than the library does about a file that was not opened."""
+    if isinstance(error, WrongBaseError) and base is not None:
+        plain = _open_plain(source, max_index_size)
+        if plain is None:
+            return None
+        name, more = (base.name, "; `lmc -l` shows fingerprints") if isinstance(base, Reader) else (base._name, "")
+        wanted, got = plain.info()[2][:8].hex(), base.fingerprint[:8].hex()
+        return WrongBaseError(f"{error} (the delta is of {wanted}..., and {name or 'the base given'} is {got}...{more})")
+    if isinstance(error, (NotLMCError, TruncatedError)):
+        return name_other(source)
+    if isinstance(error, LimitError):
+        return _name_limit(error, source, max_index_size, max_total_size)
+    return None
 
 
-def name_bases(error: WrongBaseError, base: Any, wanted: bytes | None, name: str | None = None) -> WrongBaseError:
-    """The error, with both fingerprints, as far as people compare them. base: an object of _lmc. wanted: what a delta says."""
-    wanted = wanted or b""
-    is_file = isinstance(base, _lmc.Reader)
-    got = base.info()[1] if is_file else base.fingerprint
-    what = name or "the base given"
-    return WrongBaseError(
-        f"{error} (the delta is of {wanted[:8].hex()}..., and {what} is {got[:8].hex()}..."
-        f"{'; `lmc -l` shows fingerprints' if is_file else ''})"
-    )
-
-
-def _open_plain(source: Any, max_index_size: int) -> Any:
+def _open_plain(source: Source, max_index_size: int) -> _lmc.Reader | None:
     """Without base and limits, to tell what is wrong. None if that cannot be told."""
     argument = os.dup(source.argument) if isinstance(source.argument, int) else source.argument
     try:
@@ -517,17 +453,14 @@ def _open_plain(source: Any, max_index_size: int) -> Any:
 _CHEAP_INDEX = 1 << 22  # bytes; read in a few milliseconds
 
 
-def _name_limit(error: LimitError, source: Any, max_index_size: int, max_total_size: int) -> LimitError:
+def _name_limit(error: LimitError, source: Source, max_index_size: int, max_total_size: int) -> LimitError:
     """The error, with the limits, and how much it would have taken if that is cheap to know: who sets limits does not want
     to pay for what they refuse."""
     limit = f"max_index_size is {max_index_size or 1 << 30}"
-    if not max_total_size:
-        limit += ", and its index needs more"
-    else:
-        limit += f", max_total_size {max_total_size}"
-        plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX))
-        if plain is not None and plain.info()[5] > max_total_size:
-            limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[5]} bytes"
+    limit += f", max_total_size {max_total_size}" if max_total_size else ", and its index needs more"
+    plain = _open_plain(source, min(max_index_size or _CHEAP_INDEX, _CHEAP_INDEX)) if max_total_size else None
+    if plain is not None and plain.info()[5] > max_total_size:
+        limit = f"max_total_size is {max_total_size}, and its files have {plain.info()[5]} bytes"
     named = LimitError(f"{error}: {limit}")
     named.status, named.status_name = error.status, error.status_name
     return named
@@ -627,23 +560,17 @@ def parse_index(index: Any, shape: tuple[int, ...]) -> tuple[list[int], list[int
     items[at : at + len(dots)] = [slice(None)] * missing
     start, count, steps, keep = [], [], [], []
     for i, (x, n) in enumerate(zip(items, shape)):
-        if isinstance(x, slice):
-            first, last, step = x.indices(n)
-            if step < 0:
-                raise ArgumentError("a slice's step must be positive")
-            m = max(last - first, 0)
-            if m:
-                m = (m - 1) // step * step + 1
-            keep.append(True)
-        else:
-            first, m, step = x.__index__(), 1, 1
-            if not -n <= first < n:
-                raise SliceError(f"index {first} is out of bounds for dimension {i} of size {n}")
-            first += n if first < 0 else 0
-            keep.append(False)
-        start.append(first if m else 0)
-        count.append(m)
-        steps.append(step)
+        try:
+            picked = range(n)[x]
+        except IndexError:
+            raise SliceError(f"index {x} is out of bounds for dimension {i} of size {n}") from None
+        numbers = picked if isinstance(picked, range) else range(picked, picked + 1)
+        if numbers.step < 0:
+            raise ArgumentError("a slice's step must be positive")
+        start.append(numbers[0] if numbers else 0)
+        count.append(numbers[-1] - numbers[0] + 1 if numbers else 0)
+        steps.append(numbers.step)
+        keep.append(isinstance(x, slice))
     return start, count, steps, keep
 
 
@@ -666,34 +593,7 @@ def _reopen(source: Any, base: Any, options: dict[str, Any], fingerprint: bytes)
     return reader
 
 
-def open(
-    source: Any,
-    *,
-    base: Any = None,
-    threads: int | None = None,
-    framework: Framework | None = None,
-    max_index_size: int = 0,
-    max_total_size: int = 0,
-    storage_options: dict[str, Any] | None = None,
-) -> Reader:
-    """Opens an LMC file: a path, a URL (http, or what fsspec knows), bytes, or a binary file that can seek.
-
-    base: what a delta was made against: a path, a Reader, a Base, or arrays by name. Without it a delta is listed, not
-    read. A base that is a delta itself is given as a Reader with its own: base=open("m2.lmc", base="m1.lmc"). "auto": it
-    is found beside the file, by its fingerprint, and so are the bases that it needs itself. threads: None is as many as
-    there are, at most 8. framework: of results, "numpy" (the default), "torch" or "bytes". max_index_size (1 GiB),
-    max_total_size: limits for files of strangers. storage_options: for fsspec; for http: headers by name, or "headers",
-    and "timeout" (30): seconds without a byte.
-    """
-    return Reader(
-        source,
-        base=base,
-        threads=threads,
-        framework=framework,
-        max_index_size=max_index_size,
-        max_total_size=max_total_size,
-        storage_options=storage_options,
-    )
+open = Reader
 
 
 class Verified:
@@ -713,13 +613,8 @@ class Verified:
 
 
 def verify(
-    source: Any,
-    *,
-    base: Any = None,
-    threads: int | None = None,
-    max_index_size: int = 0,
-    max_total_size: int = 0,
-    storage_options: dict[str, Any] | None = None,
+    source: Any, *, base: Any = None, threads: int | None = None, max_index_size: int = 0, max_total_size: int = 0,
+    storage_options: dict[str, Any] | None = None
 ) -> Verified:
     """Reads all of an LMC file, and compares all that it says of itself. The arguments are those of open().
 
@@ -727,12 +622,8 @@ def verify(
     `is_complete` of the result is false.
     """
     with Reader(
-        source,
-        base=base,
-        threads=threads,
-        max_index_size=max_index_size,
-        max_total_size=max_total_size,
-        storage_options=storage_options,
+        source, base=base, threads=threads, max_index_size=max_index_size, max_total_size=max_total_size,
+        storage_options=storage_options
     ) as reader:
         reader._source.expect(0, reader._source.size)
         return Verified(reader)

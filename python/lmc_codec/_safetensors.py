@@ -4,23 +4,12 @@ from __future__ import annotations
 
 import os
 
-from . import _arrays
-from ._base import first_bytes, is_safetensors, parse_safetensors
-from ._errors import (
-    AmbiguousError,
-    CorruptError,
-    LimitError,
-    LMCError,
-    NotFoundError,
-    NotLMCError,
-    ReadError,
-    TruncatedError,
-    UnsupportedError,
-)
+from . import _arrays, _lmc
+from ._arguments import check_name, check_progress
+from ._base import map_file
+from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
-from ._names import check_name
 from ._reader import Reader, Slice
-from ._threads import check_progress
 from ._writer import Writer, check_metadata, count_own_frames
 
 TYPE_CHECKING = False
@@ -42,39 +31,22 @@ class safe_open:
     """
 
     def __init__(
-        self,
-        filename: Any,
-        framework: Framework,
-        device: Any = "cpu",
-        *,
-        backend: Backend = "mmap",
-        base: Any = None,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, filename: Any, framework: Framework, device: Any = "cpu", *, backend: Backend = "mmap", base: Any = None,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
-        self._framework, self._device = framework, None
+        self._framework, self._device = _arrays.FRAMEWORKS.get(framework), None
         self._reader: Reader | _Safetensors | None = _open(
             filename, framework, device, backend, base=base, threads=threads, storage_options=storage_options
         )
-        if isinstance(self._reader, _Safetensors):
-            return
-        try:
-            self._framework = _arrays.framework_name(framework)
-        except ValueError:
-            raise LMCError(f"framework {framework} is invalid") from None
-        if device != "cpu" and self._framework == "torch":
+        if isinstance(self._reader, Reader) and self._framework is None:
+            raise LMCError(f"framework {framework} is invalid")
+        if isinstance(self._reader, Reader) and device != "cpu" and self._framework == "torch":
             self._device = _device(device)
 
     def _open(self) -> Reader | _Safetensors:
         if self._reader is None:
             raise LMCError("File is closed")
         return self._reader
-
-    def __reduce__(self) -> Any:
-        reader = self._open()
-        if isinstance(reader, _Safetensors):
-            raise TypeError("safe_open of a safetensors file is not pickled: open it where it is used")
-        return _make_safe_open, (reader, self._framework, self._device)
 
     def __enter__(self) -> safe_open:
         return self
@@ -110,12 +82,6 @@ class safe_open:
         return self._open().get_slice(name, framework=self._framework, device=self._device)
 
 
-def _make_safe_open(reader: Reader, framework: Framework, device: Any) -> safe_open:
-    made = safe_open.__new__(safe_open)
-    made._reader, made._framework, made._device = reader, framework, device
-    return made
-
-
 def _device(device: Any) -> Any:
     import torch
 
@@ -130,58 +96,43 @@ def _open(source: Any, framework: str, device: Any, backend: Backend = "mmap", *
     Reader."""
     if backend not in ("mmap", "pread"):  # which both are read by what fits; one that is neither is a mistake
         raise LMCError(f'backend "{backend}" is invalid (expected one of: "mmap", "pread")')
-    name: Framework | None = None
     try:
-        name = _arrays.framework_name(framework)
-    except ValueError:
-        pass  # safetensors may know it
-    try:
-        return Reader(source, framework=name, **options)
-    except (NotLMCError, TruncatedError):
-        found = source if is_safetensors(source) else _fetch_safetensors(source, options.get("storage_options"))
-        if found is None:
+        return Reader(source, framework=_arrays.FRAMEWORKS.get(framework), **options)  # what we do not know, safetensors may
+    except NotLMCError as error:
+        if not error.is_safetensors:
             raise
-    return _Safetensors(found, framework, device, backend)
-
-
-def _import(module: str, source: Any) -> Any:
-    from importlib import import_module
-
-    try:
-        return import_module(module)
-    except ImportError:
-        name = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else "this"
-        raise ImportError(f"{printable(name)} is a safetensors file: pip install safetensors, which reads it") from None
+    return _Safetensors(source, framework, device, backend, options.get("storage_options"))
 
 
 class _Safetensors:
-    """A safetensors file, with the methods of Reader that are used here. safetensors reads it and checks its header.
-    What it lacks is added: files and buffers in place of a path, and for numpy the dtypes of ml_dtypes."""
+    """A safetensors file, with the methods of Reader that are used here. Of a path safetensors gives the tensors. What it
+    lacks is read here: files, buffers and URLs, and for numpy the dtypes of ml_dtypes."""
 
-    def __init__(self, source: Any, framework: str, device: Any, backend: str):
-        package = _import("safetensors", source)
-        self._is_numpy = framework in ("np", "numpy")
+    def __init__(self, source: Any, framework: str, device: Any, backend: str, storage_options: dict[str, Any] | None):
         self._file: Any = None
-        self._loaded: dict[str, Any] = {}
-        if isinstance(source, (str, os.PathLike)):
-            self._path = source
-            options = {} if backend == "mmap" else {"backend": backend}
-            self._file = package.safe_open(source, framework, "cpu" if device is None else device, **options)
-            if self._is_numpy:
-                size = int.from_bytes(first_bytes(source, 8), "little")
-                start = memoryview(first_bytes(source, 8 + size))
-                self._header, self._data_at = parse_safetensors(start, os.fsdecode(source))
-            return
-        data = _read_all(source)
-        if self._is_numpy:
-            self._loaded = {name: _array(x["dtype"], x["shape"], x["data"]) for name, x in package.deserialize(data)}
-        elif framework in ("pt", "torch", "pytorch"):
-            self._loaded = _import("safetensors.torch", source).load(data)
-            if device not in (None, "cpu"):
-                self._loaded = {name: t.to(_device(device)) for name, t in self._loaded.items()}
+        self._framework = _arrays.FRAMEWORKS.get(framework, "")
+        self._device = device if self._framework == "torch" and device not in (None, "cpu") else None
+        if isinstance(source, os.PathLike) or (isinstance(source, str) and "://" not in source):
+            try:
+                from safetensors import safe_open as open_theirs
+            except ImportError:
+                name = printable(os.fsdecode(source))
+                raise ImportError(f"{name} is a safetensors file: pip install safetensors, which reads it") from None
+            options: Any = {} if backend == "mmap" else {"backend": backend}
+            self._file = open_theirs(source, framework, "cpu" if device is None else device, **options)
+            with open(source, "rb") as file:
+                self._data = map_file(file)
+        elif self._framework in ("numpy", "torch"):
+            self._data = memoryview(_read_all(source, storage_options))
         else:
             raise LMCError(f"framework {framework} is invalid")
-        self._header = parse_safetensors(memoryview(data), "this")[0]
+        rows, why = _lmc.find_tensors(self._data, len(self._data), "")
+        if why is not None and self._file is None:
+            raise CorruptError(f"this is damaged, or no safetensors file: {why}")
+        self._rows = {row[0]: row for row in rows}
+
+    def __reduce__(self) -> Any:
+        raise TypeError("safe_open of a safetensors file is not pickled: open it where it is used")
 
     def __enter__(self) -> _Safetensors:
         return self
@@ -192,47 +143,40 @@ class _Safetensors:
     def close(self) -> None:
         if self._file is not None:
             self._file.__exit__(None, None, None)
-        self._loaded = {}
+        self._data = memoryview(b"")
 
     def keys(self) -> list[str]:
         """In the order in which they are stored."""
-        if self._file is not None:
-            return list(self._file.offset_keys())
-        return sorted(self._loaded, key=lambda name: self._header[name]["data_offsets"])
+        return list(self._rows if self._file is None else self._file.offset_keys())
+
+    def _header_size(self) -> int:
+        return 8 + int.from_bytes(self._data[:8], "little")
 
     def count_bytes(self) -> int:
         """Of all tensors, between which nothing lies."""
-        if self._file is None:
-            return sum(x.nbytes for x in self._loaded.values())
-        return os.path.getsize(self._path) - 8 - int.from_bytes(first_bytes(self._path, 8), "little")
+        return len(self._data) - self._header_size()
 
     def metadata(self) -> dict[str, str] | None:
-        found: dict[str, str] | None = (
-            self._header.get("__metadata__") if self._file is None else self._file.metadata()
-        )
-        return found
+        return _metadata_of(self._data[8 : self._header_size()])
 
-    def _is_ours(self, name: str) -> bool:
-        """Whether safetensors cannot give this tensor of its file: of a dtype that numpy has from ml_dtypes."""
-        return self._is_numpy and name in self._header and self._header[name]["dtype"].startswith(_ML_DTYPES)
+    def _is_theirs(self, name: str) -> bool:
+        """Whether safetensors gives it; numpy has some dtypes only from ml_dtypes."""
+        is_ours = self._framework == "numpy" and name in self._rows and self._rows[name][1].startswith(_ML_DTYPES)
+        return self._file is not None and not is_ours
 
     def get(self, name: str, **unused: Any) -> Any:
-        if self._file is None:
-            if name not in self._loaded:
-                raise NotFoundError(f"no tensor {name!r}")
-            return self._loaded[name]
-        if not self._is_ours(name):
+        if self._is_theirs(name):
             return self._file.get_tensor(name)
-        x = self._header[name]
-        first, last = x["data_offsets"]
-        with open(self._path, "rb") as file:
-            file.seek(self._data_at + first)
-            return _array(x["dtype"], x["shape"], file.read(last - first))
+        if name not in self._rows:
+            raise NotFoundError(f"no tensor {name!r}")
+        _, dtype, shape, at, size = self._rows[name]
+        array, buffer = _arrays.make(self._framework, dtype, shape)
+        if size:
+            memoryview(buffer)[:] = self._data[at : at + size]
+        return array if self._device is None else _arrays.to_device(array, _device(self._device))
 
     def get_slice(self, name: str, **unused: Any) -> Any:
-        if self._file is not None and not self._is_ours(name):
-            return self._file.get_slice(name)
-        return _LoadedSlice(self.get(name), self._header[name]["dtype"])
+        return self._file.get_slice(name) if self._is_theirs(name) else _LoadedSlice(self.get(name), self._rows[name][1])
 
 
 class _LoadedSlice:
@@ -260,56 +204,51 @@ class _LoadedSlice:
 _ML_DTYPES = ("BF16", "F8", "F6", "F4")  # the beginnings of the dtypes that numpy has not of itself
 
 
-def _array(dtype: str, shape: list[int], data: Any) -> Any:
-    array, buffer = _arrays.make("numpy", dtype, tuple(shape))
-    if len(data) != buffer.size:
-        raise ReadError(f"{buffer.size} bytes of a tensor were asked for, and {len(data)} came")
-    buffer[:] = memoryview(data)
-    return array
+def _read_all(source: Any, storage_options: dict[str, Any] | None) -> Any:
+    if isinstance(source, str):
+        from ._sources import open_source
 
-
-def _read_all(source: Any) -> bytes:
-    if not (hasattr(source, "read") and hasattr(source, "seek")):
-        return bytes(_arrays.describe(source).buffer)
+        far = open_source(source, storage_options)
+        try:
+            far.expect(0, far.size)
+            return far.argument(0, far.size)
+        finally:
+            far.close()
+    if not hasattr(source, "read"):
+        return _arrays.describe(source).buffer
     at = source.tell()
     source.seek(0)
-    data: bytes = source.read()
+    data = source.read()
     source.seek(at)
     return data
 
 
-def read_metadata(reader: Reader) -> dict[str, str] | None:
-    """__metadata__ of its safetensors files."""
+def _metadata_of(header: Any) -> dict[str, str] | None:
+    """__metadata__ of the JSON that a safetensors file begins with; None: it has none, or is no such JSON."""
     import json
 
+    try:
+        found = json.loads(bytes(header))["__metadata__"]
+    except (ValueError, LookupError, TypeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def read_metadata(reader: Reader) -> dict[str, str] | None:
+    """__metadata__ of its safetensors files."""
     found: dict[str, str] | None = None
     for file in reader.files:
-        if not file.path.endswith(".safetensors") and not (file.path == "" and file.tensors):
-            continue
-        if file.size < 8:
-            continue
-        size = int.from_bytes(reader.read(file.path, 0, 8), "little")
-        if size > file.size - 8:
-            continue
-        try:
-            header = json.loads(bytes(reader.read(file.path, 8, size)))
-        except ValueError:
-            continue
-        if isinstance(header, dict) and isinstance(header.get("__metadata__"), dict):
-            found = {**(found or {}), **header["__metadata__"]}
+        if file.size >= 8 and (file.path.endswith(".safetensors") or (file.path == "" and file.tensors)):
+            size = int.from_bytes(reader.read(file.path, 0, 8), "little")
+            here = _metadata_of(reader.read(file.path, 8, size)) if size <= file.size - 8 else None
+            found = found if here is None else {**(found or {}), **here}
     return found
 
 
 def write_file(
-    tensors: Mapping[str, Any],
-    filename: str | os.PathLike[str],
-    metadata: Mapping[str, str] | None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
-    quantize: Any = None,
-    progress: Progress | None = None,
+    tensors: Mapping[str, Any], filename: str | os.PathLike[str], metadata: Mapping[str, str] | None, *,
+    base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
+    progress: Progress | None = None
 ) -> None:
     check_metadata(metadata)
     if not isinstance(filename, (str, os.PathLike)):
@@ -319,12 +258,8 @@ def write_file(
 
 
 def write_bytes(
-    tensors: Mapping[str, Any],
-    metadata: Mapping[str, str] | None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
+    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None, *, base: Any = None, level: Level = 0,
+    threads: int | None = None
 ) -> bytes:
     check_metadata(metadata)
     capacity = 1 << 16
@@ -339,16 +274,9 @@ def write_bytes(
 
 
 def read_file(
-    source: Any,
-    framework: str,
-    device: Any = None,
-    *,
-    backend: Backend = "mmap",
-    base: Any = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise",
+    source: Any, framework: str, device: Any = None, *, backend: Backend = "mmap", base: Any = None,
+    threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
+    on_error: OnError = "raise"
 ) -> dict[str, Any]:
     if on_error not in ("raise", "skip"):
         raise ValueError(f"on_error is 'raise' or 'skip', not {on_error!r}")
@@ -437,14 +365,13 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
     if len(group) == 1:
         yield reader.get(first.name, file=first.file, device=device)
         return
-    file, begin = reader.files[first.file_number], first.offset
+    file = reader.files[first.file_number]
+    # all of a small file: then fingerprints are compared, too
+    begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
     try:
-        if file.size <= TOGETHER:  # all of it: then fingerprints are compared, too
-            begin, data = 0, memoryview(reader.read(file.path))
-        else:
-            data = memoryview(reader._read_range(first, last.offset + last.span - begin))
+        data = memoryview(reader.read(file.path, begin, end - begin))
     except CorruptError:
-        reader._name_damage(file, 0 if file.size <= TOGETHER else begin)
+        reader._name_damage(file, begin)
         raise
     for x in group:
         start = x.offset - begin
@@ -455,19 +382,3 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
 
         reader._check_known(x)
         yield reader._make(x, x.shape, None, device, fill)
-
-
-def _fetch_safetensors(url: Any, storage_options: dict[str, Any] | None) -> bytes | None:
-    """All of the safetensors file at a URL; None if it is none."""
-    from ._sources import open_source
-
-    if not isinstance(url, str) or "://" not in url:
-        return None
-    source = open_source(url, storage_options)
-    try:
-        if not is_safetensors(bytes(source.argument(0, min(10, source.size)))):
-            return None
-        source.expect(0, source.size)
-        return bytes(source.argument(0, source.size))
-    finally:
-        source.close()

@@ -174,14 +174,6 @@ class _Fsspec(Ranges):
         view[:] = data
 
 
-def check_bytes(data: Any, function: str, instead: str) -> None:
-    """Of what takes no names: who was given data would otherwise open what they say."""
-    try:
-        memoryview(data)
-    except TypeError:
-        raise TypeError(f"{function}() takes bytes, not {type(data).__name__}: {instead}") from None
-
-
 def _is_plain_file(file: Any) -> bool:
     raw = getattr(file, "raw", file)
     return isinstance(file, (io.FileIO, io.BufferedReader, io.BufferedRandom)) and isinstance(raw, io.FileIO)

@@ -11,43 +11,34 @@ from _thread import RLock
 from collections.abc import Mapping
 
 from . import _arrays, _lmc
-from ._base import BASE_KEY, name_base, safetensors_rows, take_base
-from ._codec import level_number
+from ._arguments import check_key, check_name, check_names, check_path, check_progress, count_threads, level_number
+from ._base import BASE_KEY, Base, map_file, name_base, take_base
 from ._errors import ArgumentError, CancelledError, NotFoundError, WrongBaseError
 from ._lmc import printable
-from ._names import check_key, check_name, check_names, check_path
 from ._new_file import NewFile
 from ._reader import Reader
 from ._sources import refuse_url
-from ._threads import check_progress, count_threads
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
     from collections.abc import Callable, Iterable
     from typing import Any
 
-    from ._policy import Row
-
-    #: name, dtype, shape, first byte, bytes
-    Place = tuple[str, str, tuple[int, ...], int, int]
+    from ._policy import Place
     from ._types import Level, Progress
 
 PIECE = 8 << 20
 
 
-def safetensors_header(
-    rows: Iterable[tuple[str, str, tuple[int, ...], int]], metadata: Mapping[str, str] | None
-) -> bytes:
-    """Of (name, dtype, shape, bytes) in their order, as safetensors writes it."""
+def safetensors_header(arrays: Mapping[str, _arrays.Array], metadata: Mapping[str, str] | None) -> bytes:
+    """Of arrays in their order, as safetensors writes it."""
     import json
 
-    header: dict[str, Any] = {}
-    if metadata is not None:
-        header["__metadata__"] = dict(metadata)
+    header: dict[str, Any] = {} if metadata is None else {"__metadata__": dict(metadata)}
     at = 0
-    for name, dtype, shape, size in rows:
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + size]}
-        at += size
+    for name, x in arrays.items():
+        header[name] = {"dtype": x.dtype or "U8", "shape": list(x.shape), "data_offsets": [at, at + x.nbytes]}
+        at += x.nbytes
     text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
@@ -59,6 +50,21 @@ def check_metadata(metadata: Mapping[str, str] | None) -> None:
     for key, value in (metadata or {}).items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise TypeError(f"argument 'metadata': {key!r}: {value!r} are not both strings")
+
+
+def copy_stream(file: Any, path: object, write: Callable[[Any], None]) -> None:
+    piece = bytearray(PIECE)
+    while True:
+        if hasattr(file, "readinto"):
+            n = file.readinto(piece)
+            data: Any = None if n is None else memoryview(piece)[:n]
+        else:
+            data = file.read(PIECE)
+        if data is None:  # which is not its end
+            raise BlockingIOError(errno.EAGAIN, f"{printable(path)}: the file is non-blocking, and has nothing now: make it blocking")
+        if not len(data):
+            return
+        write(data)
 
 
 def write_all(target: Any, data: Any) -> None:
@@ -92,16 +98,9 @@ class Writer:
     """
 
     def __init__(
-        self,
-        target: Any,
-        *,
-        base: Any = None,
-        level: Level = 0,
-        threads: int | None = None,
-        quantize: str | Iterable[str] | Mapping[str, str] | None = None,
-        content_hashes: bool = False,
-        progress: Progress | None = None,
-        _capacity: int = 0,
+        self, target: Any, *, base: Any = None, level: Level = 0, threads: int | None = None,
+        quantize: str | Iterable[str] | Mapping[str, str] | None = None, content_hashes: bool = False,
+        progress: Progress | None = None, _capacity: int = 0
     ):
         from ._policy import Policy
 
@@ -111,7 +110,8 @@ class Writer:
         self._object: Any = None  # None until it is made
         self._policy = Policy(quantize)
         check_progress(progress)
-        self._progress = None if progress is None else _Progress(progress)
+        total: list[int | None] = [0]  # bytes of all that was added; None: a file did not tell
+        self._total = total
         self._names: set[str] = set()
         self._keys: set[str] = set()
         self._paths: set[str] = set()
@@ -125,24 +125,17 @@ class Writer:
         #: Bytes of the LMC file, once it is finished.
         self.size: int | None = None
         self.data: Any = None  # of a file in memory
-        base_object, self._base_files, self._base_arrays = take_base(base, threads)
+        self._base = take_base(base, threads)
         refuse_url(target)
         self._check_target(target)
         sink = self._open(target, _capacity > 0)
         may_quantize = self._policy.has_rules
         try:
             self._object = _lmc.Writer(
-                sink,
-                _capacity,
-                base_object,
-                level_number(level),
-                count_threads(threads),
-                0,
-                may_quantize,
-                content_hashes,
-                self._progress,
-                self._read_back if may_quantize else None,
-                self._path,
+                sink, _capacity, None if self._base is None else self._base._object, level_number(level),
+                count_threads(threads), 0, may_quantize, content_hashes,
+                None if progress is None else lambda done: progress(done, total[0]),  # no self, or it would be a cycle
+                self._read_back if may_quantize else None, self._path
             )
             name = name_base(base)
             if name:
@@ -159,7 +152,7 @@ class Writer:
         except (OSError, AttributeError, ValueError, TypeError):
             return  # it is not there yet, or not of the disk
         path = os.fsdecode(target) if is_path else "the target"
-        if (found.st_dev, found.st_ino) in self._base_files:
+        if self._base is not None and (found.st_dev, found.st_ino) in self._base._chain_files:
             raise ValueError(f"{printable(path)} is the base, or what the base needs: both would be lost; write to another path")
         if is_path and stat.S_ISDIR(found.st_mode):
             raise IsADirectoryError(f"{printable(path)} is a directory: say what the file in it is called")
@@ -215,83 +208,57 @@ class Writer:
             self.add_arrays({name: array}, f"{path}.safetensors", dtype=dtype)
 
     def add_arrays(
-        self,
-        arrays: Mapping[str, Any],
-        path: str = "model.safetensors",
-        *,
-        metadata: Mapping[str, str] | None = None,
-        dtype: Any = None,
+        self, arrays: Mapping[str, Any], path: str = "model.safetensors", *, metadata: Mapping[str, str] | None = None,
+        dtype: Any = None
     ) -> None:
         """Adds a safetensors file of these arrays. metadata: its __metadata__. path "": it is the only file."""
         with self._step:
             check_metadata(metadata)
-            described = {}
-            for name, array in arrays.items():
-                check_name(name)
-                if name == "__metadata__":
-                    raise ValueError("'__metadata__' cannot be the name of a tensor")
-                try:
-                    x = _arrays.describe(array, dtype)
-                except (TypeError, ValueError) as error:
-                    raise type(error)(f"tensor {name!r}: {printable(error)}") from None
-                described[name] = x
+            described = _arrays.describe_all(arrays, "tensor", dtype=dtype)
+            if "__metadata__" in described:
+                raise ValueError("'__metadata__' cannot be the name of a tensor")
             # as safetensors sorts: wide dtypes first, then by name
-            order = sorted(described, key=lambda name: (_arrays.order(described[name].dtype or "U8"), name.encode()))
-            sizes = [(n, described[n].dtype or "U8", described[n].shape, described[n].nbytes) for n in order]
-            header = safetensors_header(sizes, metadata)
+            ordered = dict(sorted(described.items(), key=lambda x: (_arrays.order(x[1].dtype or "U8"), x[0].encode())))
+            header = safetensors_header(ordered, metadata)
             rows, at = [], len(header)
-            for name, kind, shape, size in sizes:
-                rows.append((name, kind, shape, at, size))
-                at += size
+            for name, x in ordered.items():
+                rows.append((name, x.dtype or "U8", x.shape, at, x.nbytes))
+                at += x.nbytes
 
             def write_file(write: Any) -> None:
                 write(header)
-                for name in order:
-                    write(described[name].buffer, f"tensor {name!r}")
+                for name, x in ordered.items():
+                    write(x.buffer, f"tensor {name!r}")
 
-            self._add_known(path, at, rows, {name: described[name].buffer for name in order}, write_file)
+            self._add_known(path, at, rows, {name: x.buffer for name, x in ordered.items()}, write_file)
 
     def _add_known(
-        self,
-        path: str,
-        size: int,
-        rows: list[Place],
-        buffers: Mapping[str, Any],
-        write_file: Callable[[Any], None],
-        between: Iterable[tuple[int, Any]] = (),
+        self, path: str, size: int, rows: list[Place], buffers: Mapping[str, Any], write_file: Callable[[Any], None],
+        between: Iterable[tuple[int, Any]] = (), dtype: Any = None, **attributes: int
     ) -> None:
-        """A file of `size` bytes, with these tensors at these places. buffers: bytes of those that may be quantised. write_file() is
-        handed a function that takes the bytes of the file. between: those that lie between tensors, by their first byte."""
+        """A file of `size` bytes (-1: it is not known), with these tensors at these places. buffers: bytes of those that may
+        be quantised. write_file() is handed a function that takes the bytes of the file. between: those that lie between
+        tensors, by their first byte. dtype: of all bytes that are no tensor's."""
         with self._step:
+            kind = "AUTO" if dtype is None else _arrays.dtype_name(dtype)
             number = self._n_files
+            plans = self._policy.plan(path, number, rows, buffers)
             self._written[number] = list(between)
-            kept: list[tuple[str, Any]] = []
-            tensors = []
-            if self._policy.has_rules:
-                self._policy.look_at(path, [(*row[:3], row[4]) for row in rows])
-            for name, kind, shape, at, nbytes in rows:
-                quantizer = twin = None
-                if name in buffers:
-                    quantizer, twin = self._quantizer(path, (name, kind, shape, nbytes), buffers[name], number, at, kept)
-                tensors.append((name, kind, shape, at, nbytes, quantizer, twin))
-            self._begin(path, size, tensors)
+            check_path(path)
+            self._check_place(path)
+            names = {row[0] for row in rows}
+            if len(names) != len(rows):
+                raise ValueError(f"{printable(path)}: two tensors of one name")
+            check_names(names)
+            self._add_to_total(size)
+            tensors = [(*row, *plan) for row, plan in zip(rows, plans)]
+            self._object.begin_file(path, size, tensors, kind, 0, **attributes)
+            self._take_place(path)
+            self._names |= names
+            self._n_files += 1
             write_file(self._object.write)
             self._object.end_file()
-            for pair, second in kept:
-                self._policy.seconds[pair] = second
-                self._written[number].append((second.offset, second.buffer))
-
-    def _quantizer(self, path: str, row: Row, buffer: Any, number: int, at: int, kept: Any) -> tuple[Any, Any]:
-        found = self._policy.find(path, row) if self._policy.has_rules else None
-        if not found:
-            return None, None
-        rule, role, pair = found
-        quantizer, twin = self._policy.fit(rule, role, pair, row, buffer)
-        if role == "v" and pair:
-            from ._policy import Second
-
-            kept.append((pair, Second(number, at, buffer, quantizer)))
-        return quantizer, twin
+            self._written[number] += self._policy.end_file()
 
     # -- files --
 
@@ -300,57 +267,30 @@ class Writer:
 
         path: what it is called in the snapshot; its own name if it is None. dtype: of all its bytes (raw arrays).
         """
-        if isinstance(source, (str, os.PathLike)):
-            with open(source, "rb") as file:
-                self._add_open_file(file, path if path is not None else os.path.basename(os.fsdecode(source)), dtype)
-        else:
+        if not isinstance(source, (str, os.PathLike)):
             if path is None:
                 raise TypeError("path is missing: what the file is called in the snapshot")
-            self._add_stream(source, path, -1, [], dtype)
-
-    def _add_open_file(self, file: Any, path: str, dtype: Any) -> None:
-        import mmap
-
-        found = os.fstat(file.fileno())
-        tensors: list[Any] = []
-        if found.st_size > 16 and dtype is None:
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as view:
-                if bytes(view[8:9]) == b"{":
-                    try:
-                        tensors = [(*row, None, None) for row in safetensors_rows(view, path)]
-                    except ValueError:
-                        pass  # no safetensors file after all: plain bytes
-                elif bytes(view[:4]) == b"PK\3\4":  # of torch.save(), perhaps
-                    tensors = [(*row, None, None) for row in _lmc.find_tensors(view, len(view), os.path.basename(path))[0]]
-        self._add_stream(file, path, found.st_size, tensors, dtype, found)
-
-    def _add_stream(
-        self, file: Any, path: str, size: int, tensors: list[Any], dtype: Any, found: os.stat_result | None = None
-    ) -> None:
-        with self._step:
-            attributes = {} if found is None else {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
-            self._begin(path, size, tensors, "AUTO" if dtype is None else _arrays.dtype_name(dtype), **attributes)
-            piece = bytearray(PIECE)
-            while True:
-                if hasattr(file, "readinto"):
-                    n = file.readinto(piece)
-                    data: Any = None if n is None else memoryview(piece)[:n]
-                else:
-                    data = file.read(PIECE)
-                if data is None:  # which is not its end
-                    raise BlockingIOError(errno.EAGAIN, f"{printable(path)}: the file is non-blocking, and has nothing now: make it blocking")
-                if not len(data):
-                    break
-                self._object.write(data)
-            self._object.end_file()
+            self._add_known(path, -1, [], {}, lambda write: copy_stream(source, path, write), dtype=dtype)
+            return
+        if path is None:
+            path = os.path.basename(os.fsdecode(source))
+        with open(source, "rb") as file:
+            found, rows = os.fstat(file.fileno()), []
+            if found.st_size > 16 and dtype is None:
+                with map_file(file) as view:
+                    start = bytes(view[:9])
+                    if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps
+                        rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
+            self._add_known(
+                path, found.st_size, rows, {}, lambda write: copy_stream(file, path, write), dtype=dtype,
+                mode=found.st_mode & 0o7777, mtime_ns=found.st_mtime_ns
+            )
 
     def add_bytes(self, path: str, data: Any, *, dtype: Any = None) -> None:
         """Adds a file of these bytes. dtype: what they are (raw arrays)."""
         with self._step:
             x = _arrays.describe(data)
-            self._begin(path, x.nbytes, [], "AUTO" if dtype is None else _arrays.dtype_name(dtype))
-            self._object.write(x.buffer)
-            self._object.end_file()
+            self._add_known(path, x.nbytes, [], {}, lambda write: write(x.buffer), dtype=dtype)
 
     def copy_from(self, reader: Reader, path: str | None = None) -> None:
         """Adds a file of another snapshot (None: all of them), coded anew, with its tensors. Tensors that were quantised
@@ -361,25 +301,14 @@ class Writer:
                 raise NotFoundError(f"{reader.name or 'the snapshot'}: no file {path!r}")
             for file in files:
                 self._check_place(file.path, file.is_directory)
-                if self._progress is not None:
-                    self._progress.add(file.size)
+                self._add_to_total(file.size)
                 self._object.copy_file(reader._object, file.number)
                 self._n_files += 1
                 self._take_place(file.path, file.is_directory)
 
-    def _begin(self, path: str, size: int, tensors: list[Any], dtype: str = "AUTO", **attributes: Any) -> None:
-        check_path(path)
-        self._check_place(path)
-        names = {row[0] for row in tensors}
-        if len(names) != len(tensors):
-            raise ValueError(f"{printable(path)}: two tensors of one name")
-        check_names(names)
-        if self._progress is not None:
-            self._progress.add(size)
-        self._object.begin_file(path, size, tensors, dtype, 0, **attributes)
-        self._take_place(path)
-        self._names |= names
-        self._n_files += 1
+    def _add_to_total(self, size: int) -> None:
+        total = self._total[0]
+        self._total[0] = None if size < 0 or total is None else total + size
 
     def _check_place(self, path: str, is_directory: bool = False) -> None:
         """Where there is a file, nothing else can be, nor anything below it: no file system could hold both."""
@@ -412,7 +341,11 @@ class Writer:
             try:
                 if self._n_files == 0:
                     raise ArgumentError(f"{self._path or 'the snapshot'}: nothing was added, and a snapshot has a file")
-                self._check_base()
+                if isinstance(self._base, Base) and not self._base._is_unchanged():
+                    raise WrongBaseError(
+                        f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing"
+                        " would restore this: give copies of them"
+                    )
                 fingerprint: bytes
                 result, fingerprint = self._object.finish()
                 if isinstance(result, bytearray):
@@ -438,14 +371,6 @@ class Writer:
                 text = f"{self._path or 'the snapshot'}: {said} (docs/quantisation.md)"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
             return fingerprint
-
-    def _check_base(self) -> None:
-        """Arrays that have changed since would make a delta that nothing restores."""
-        if self._base_arrays is not None and self.fingerprint is None and not self._base_arrays.is_unchanged():
-            raise WrongBaseError(
-                f"{self._path or 'the snapshot'}: the arrays of the base have changed since it was made, so nothing would"
-                " restore this: give copies of them"
-            )
 
     def abort(self) -> None:
         """Gives up: nothing appears at the path. From any thread, and from a callback: a call in progress then ends with
@@ -514,23 +439,6 @@ class _Step:
         finally:
             self.depth -= 1
             self.lock.release()
-
-
-class _Progress:
-    """What the library calls with the bytes done. Not a method of the writer, which would be a cycle."""
-
-    __slots__ = ("_callback", "_total")
-
-    def __init__(self, callback: Progress):
-        self._callback = callback
-        self._total: int | None = 0
-
-    def add(self, size: int) -> None:
-        """A file begins; -1: nobody knows how large it is."""
-        self._total = None if size < 0 or self._total is None else self._total + size
-
-    def __call__(self, done: int) -> None:
-        self._callback(done, self._total)
 
 
 def count_own_frames() -> int:

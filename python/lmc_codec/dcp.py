@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
@@ -25,12 +26,8 @@ TESTED = ("2.13",)
 try:
     from torch.distributed.checkpoint._extension import ExtensionRegistry, StreamTransformExtension
     from torch.distributed.checkpoint.filesystem import (
-        FileSystem,
-        FileSystemReader,
-        FileSystemWriter,
-        SerializationFormat,
-        _StorageReaderTransforms,
-        _StorageWriterTransforms,
+        FileSystem, FileSystemReader, FileSystemWriter, SerializationFormat, _StorageReaderTransforms,
+        _StorageWriterTransforms
     )
     from torch.distributed.checkpoint.metadata import Metadata, MetadataIndex, TensorStorageMetadata
     from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner, WriteItem
@@ -41,12 +38,11 @@ except ImportError as error:
     raise ImportError(f"lmc_codec.dcp ran with PyTorch {ran}, and {torch.__version__} differs: {error}") from error
 
 from . import _arrays, _lmc
+from ._arguments import count_threads, level_number
 from ._base import Base
-from ._codec import level_number
 from ._errors import MissingBaseError, TruncatedError
 from ._lmc import printable
 from ._reader import Reader as _FileReader
-from ._threads import count_threads
 from ._writer import write_all
 
 if TYPE_CHECKING:
@@ -93,15 +89,8 @@ class _Encoder(io.RawIOBase):
     """
 
     def __init__(
-        self,
-        output: Any,
-        level: int,
-        threads: int,
-        dtype: str = "",
-        name: str = "",
-        base: torch.Tensor | None = None,
-        note: bytes = b"",
-        errors: list[BaseException] | None = None,
+        self, output: Any, level: int, threads: int, dtype: str = "", name: str = "", base: torch.Tensor | None = None,
+        note: bytes = b"", errors: list[BaseException] | None = None
     ):
         self._output, self._level, self._threads = output, level, threads
         self._dtype, self._name, self._base, self._note = dtype, name, base, note
@@ -132,19 +121,22 @@ class _Encoder(io.RawIOBase):
             self._kept += view
         else:
             if not self._is_stream:
-                writer = self._open(None)
-                writer.begin_file("rest", -1, [])
-                writer.write(self._kept)
+                self._open().begin_file("rest", -1, [])
+                self._open().write(self._kept)
                 self._is_stream = True
-            self._open(None).write(view)
+            self._open().write(view)
 
-    def _open(self, base: Base | None) -> _lmc.Writer:
+    def _open(self, base: Base | None = None) -> _lmc.Writer:
         if self._writer is None:
-            self._writer = _lmc.Writer(self._send, 0, None if base is None else base._object, self._level, self._threads)
+            sink = partial(write_all, self._output)
+            self._writer = _lmc.Writer(sink, 0, None if base is None else base._object, self._level, self._threads)
         return self._writer
 
-    def _send(self, data: bytes) -> None:
-        write_all(self._output, data)
+    def _write_file(self, path: str, data: Any, tensors: Sequence[Any] = ()) -> None:
+        writer = self._open()
+        writer.begin_file(path, len(data), tensors)
+        writer.write(data)
+        writer.end_file()
 
     def _write_tensor(self, view: memoryview) -> None:
         size, dtype, base, tensors = len(view), self._dtype or _find_dtype(self._kept), None, []
@@ -153,22 +145,12 @@ class _Encoder(io.RawIOBase):
             tensors = [(self._name, dtype, shape, 0, size, None, None)]
             if self._base is not None and self._base.numel() == size:
                 base = _make_base(self._name, dtype, self._base, self._threads)
-        writer = self._open(base)
-        if base is not None:
-            writer.add_metadata(NOTE, self._note)
-        self._write_kept("head")
-        writer.begin_file("data", size, tensors)
-        writer.write(view)
-        writer.end_file()
-        self._base = None
-
-    def _write_kept(self, path: str) -> None:
+                self._open(base).add_metadata(NOTE, self._note)
         if self._kept:
-            writer = self._open(None)
-            writer.begin_file(path, len(self._kept), [])
-            writer.write(self._kept)
-            writer.end_file()
+            self._write_file("head", self._kept)
             self._kept.clear()
+        self._write_file("data", view, tensors)
+        self._base = None
 
     def flush(self) -> None:
         if not self.closed:
@@ -180,16 +162,11 @@ class _Encoder(io.RawIOBase):
         try:
             if not self._failed:
                 self._failed = True  # unless what follows gets to its end
-                is_empty = self._writer is None and not self._kept
-                writer = self._open(None)
                 if self._is_stream:
-                    writer.end_file()
-                elif is_empty:  # a snapshot has a file
-                    writer.begin_file("tail", 0, [])
-                    writer.end_file()
-                else:
-                    self._write_kept("tail")
-                writer.finish()
+                    self._open().end_file()
+                elif self._kept or self._writer is None:  # a snapshot has a file
+                    self._write_file("tail", self._kept)
+                self._open().finish()
                 self._failed = False
         finally:
             super().close()
@@ -208,11 +185,16 @@ def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 FindBase = Callable[[dict[str, Any]], tuple[torch.Tensor, str]]
 
 
+def _section(file: Any, name: str) -> Any:
+    """What lmc_codec.open reads of torch's view of a part of a file. The name is for messages."""
+    return _Section(file, name) if file.seekable() else file.read(-1)
+
+
 class _Section:
-    """A file that can seek, as lmc_codec.open wants it: torch's view of a part of a file says wrong where its end is."""
+    """As that, but telling right where its end is."""
 
     def __init__(self, file: Any, name: str):
-        self._file, self.name = file, name  # the name is for messages
+        self._file, self.name = file, name
         self.read = file.read
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
@@ -308,10 +290,8 @@ class Extension(StreamTransformExtension):
         return self._open(input, "an item of a checkpoint", None)
 
     def _open(self, source: IO[bytes], name: str, find_base: FindBase | None) -> IO[bytes]:
-        threads = _share_threads(self._threads)
-        where: Any = _Section(source, name) if source.seekable() else source.read(-1)
         try:
-            return cast(IO[bytes], _Decoder(where, threads, find_base))
+            return cast(IO[bytes], _Decoder(_section(source, name), _share_threads(self._threads), find_base))
         except TruncatedError as error:  # raised where the file is read, which has no name there
             raise error if printable(name) in str(error) else TruncatedError(f"{name}: {error}") from None
 
@@ -363,13 +343,8 @@ class SaveTransforms(_StorageWriterTransforms):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        level: Level = 0,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None, level: Level = 0,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         super().__init__(())
         self.path = path
@@ -384,18 +359,16 @@ class SaveTransforms(_StorageWriterTransforms):
     def transform_save_stream(self, write_item: WriteItem, raw_stream: io.IOBase) -> tuple[IO[bytes], list[str]]:
         output, _ = super().transform_save_stream(write_item, raw_stream)
         extension, data, errors = self._extension, write_item.tensor_data, self.errors
-        name = dtype = ""
-        base = None
-        note = b""
-        try:
-            if data is not None:
-                name, dtype = write_item.index.fqn, _name_dtype(data.properties.dtype)
-            if data is not None and self._base is not None:
+        name, dtype, base, note = "", "", None, b""
+        if data is not None:
+            name, dtype = write_item.index.fqn, _name_dtype(data.properties.dtype)
+        if data is not None and self._base is not None:
+            try:
                 base, note = self._find_base(name, data)
-        except BaseException as error:
-            if errors is not None:
-                errors.append(error)
-            raise
+            except BaseException as error:
+                if errors is not None:
+                    errors.append(error)
+                raise
         threads = _share_threads(extension._threads)
         encoder = _Encoder(output, extension._level, threads, dtype, name, base, note, errors)
         return cast(IO[bytes], encoder), [extension.get_descriptor()]
@@ -435,14 +408,8 @@ class Writer(FileSystemWriter):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        level: Level = 0,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
-        **options: Any,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None, level: Level = 0,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None, **options: Any
     ):
         if options.get("_extensions"):
             raise ValueError("_extensions: what LMC has coded, others cannot make smaller")
@@ -496,12 +463,8 @@ class LoadTransforms(_StorageReaderTransforms):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         super().__init__(make_registry())
         self.path = path
@@ -569,12 +532,8 @@ class Reader(FileSystemReader):
     """
 
     def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        base: str | os.PathLike[str] | Reader | None = None,
-        threads: int | None = None,
-        storage_options: dict[str, Any] | None = None,
+        self, path: str | os.PathLike[str], *, base: str | os.PathLike[str] | Reader | None = None,
+        threads: int | None = None, storage_options: dict[str, Any] | None = None
     ):
         super().__init__("." if _is_url(path) else path)
         self._storage_options = storage_options
@@ -612,8 +571,7 @@ class Reader(FileSystemReader):
             if not is_tensor or list(where.transform_descriptors or ()) != [Extension().get_descriptor()]:
                 continue
             with self.fs.create_stream(self.fs.concat_path(self.path, where.relative_path), "rb") as file:
-                part = self._slice_file(file, where)
-                source: Any = _Section(part, f"{self.path}: {index.fqn}") if part.seekable() else part.read(-1)
+                source = _section(self._slice_file(file, where), f"{self.path}: {index.fqn}")
                 notes = _FileReader(source, threads=1).metadata
             if NOTE in notes:
                 return self.transforms._open_base(json.loads(notes[NOTE]))

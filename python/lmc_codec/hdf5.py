@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from . import _arrays, _chunks
+from ._arguments import level_number
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def LMC(level: Level = 0, dtype: Any = None) -> dict[str, Any]:  # a name as hdf
     type is not it: "BF16" for bf16 that is kept as uint16."""
     name = _chunks.check_dtype(dtype)
     number = 0 if name is None else _arrays.NUMBERS[name]
-    return {"compression": ID, "compression_opts": (_chunks.check_level(level) & 0xFFFFFFFF, number)}
+    return {"compression": ID, "compression_opts": (level_number(level) & 0xFFFFFFFF, number)}
 
 
 def _register() -> None:

@@ -11,6 +11,7 @@ from numcodecs.abc import Codec
 from numcodecs.compat import ensure_contiguous_ndarray, ensure_contiguous_ndarray_like
 
 from . import _chunks
+from ._arguments import level_number
 
 if TYPE_CHECKING:
     from ._types import Level
@@ -25,16 +26,14 @@ class LMC(Codec):
     codec_id = "lmc"
 
     def __init__(self, level: Level = 0, dtype: Any = None):
-        self.level = _chunks.check_level(level)
+        self.level = level_number(level)
         self.dtype = _chunks.check_dtype(dtype)
 
     def encode(self, buf: Any) -> bytearray:
         dtype = getattr(buf, "dtype", None)
         array = ensure_contiguous_ndarray(buf)  # of times: integers
         return _chunks.encode(
-            array.view("u1"),
-            self.dtype or _chunks.find_dtype(array.dtype if dtype is None else dtype),
-            self.level,
+            array.view("u1"), self.dtype or _chunks.find_dtype(array.dtype if dtype is None else dtype), self.level
         )
 
     def decode(self, buf: Any, out: Any = None) -> Any:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 
+from ._arguments import check_bytes
 from ._safetensors import read_file, safe_open, write_bytes, write_file
-from ._sources import check_bytes
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
@@ -28,64 +28,36 @@ def _little(tensors: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def save_file(
-    tensor_dict: Mapping[str, Any],
-    filename: str | os.PathLike[str],
-    metadata: dict[str, str] | None = None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
-    quantize: Any = None,
-    progress: Progress | None = None,
+    tensor_dict: Mapping[str, Any], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None, *,
+    base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
+    progress: Progress | None = None
 ) -> None:
     """Saves arrays to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written."""
     write_file(
-        _little(tensor_dict),
-        filename,
-        metadata,
-        base=base,
-        level=level,
-        threads=threads,
-        quantize=quantize,
-        progress=progress,
+        _little(tensor_dict), filename, metadata, base=base, level=level, threads=threads, quantize=quantize,
+        progress=progress
     )
 
 
 def save(
-    tensor_dict: Mapping[str, Any],
-    metadata: dict[str, str] | None = None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
+    tensor_dict: Mapping[str, Any], metadata: dict[str, str] | None = None, *, base: Any = None, level: Level = 0,
+    threads: int | None = None
 ) -> bytes:
     """The same, to bytes."""
     return write_bytes(_little(tensor_dict), metadata, base=base, level=level, threads=threads)
 
 
 def load_file(
-    filename: Any,
-    *,
-    backend: Backend = "mmap",
-    base: Any = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise",
+    filename: Any, *, backend: Backend = "mmap", base: Any = None, threads: int | None = None,
+    progress: Progress | None = None, storage_options: dict[str, Any] | None = None, on_error: OnError = "raise"
 ) -> dict[str, NDArray[Any]]:
     """All arrays of an LMC file.
 
     on_error: "skip" leaves out what numpy cannot have, or what two arrays are called, and says so in a UserWarning.
     """
     return read_file(
-        filename,
-        "numpy",
-        backend=backend,
-        base=base,
-        threads=threads,
-        progress=progress,
-        storage_options=storage_options,
-        on_error=on_error,
+        filename, "numpy", backend=backend, base=base, threads=threads, progress=progress,
+        storage_options=storage_options, on_error=on_error
     )
 
 

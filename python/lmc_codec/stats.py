@@ -223,10 +223,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("-f", "--force", action="store_true", help="overwrite them")
     parser.add_argument("prefix", metavar="PREFIX", help="what the names of the pictures begin with")
     parser.add_argument(
-        "snapshots",
-        metavar="SNAPSHOT",
-        nargs=argparse.REMAINDER,
-        help="what lmc stats takes: snapshots and options; none: what lmc stats --json prints is read from standard input",
+        "snapshots", metavar="SNAPSHOT", nargs=argparse.REMAINDER,
+        help="what lmc stats takes: snapshots and options; none: what lmc stats --json prints is read from standard input"
     )
     args = parser.parse_args(arguments)
     if args.snapshots:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ._arguments import check_bytes
 from ._checkpoint import load_checkpoint, save_checkpoint
 from ._lmc import printable
 from ._safetensors import read_file, safe_open, write_bytes, write_file
-from ._sources import check_bytes
 
 if TYPE_CHECKING:
     from ._types import Backend, Level, OnError, Progress
@@ -84,15 +84,9 @@ def _on_cpu(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def save_file(
-    tensors: Mapping[str, torch.Tensor],
-    filename: str | os.PathLike[str],
-    metadata: dict[str, str] | None = None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
-    quantize: Any = None,
-    progress: Progress | None = None,
+    tensors: Mapping[str, torch.Tensor], filename: str | os.PathLike[str], metadata: dict[str, str] | None = None, *,
+    base: Any = None, level: Level = 0, threads: int | None = None, quantize: Any = None,
+    progress: Progress | None = None
 ) -> None:
     """Saves tensors to an LMC file. Restored by the command `lmc -d` it is the file that safetensors would have written.
 
@@ -100,24 +94,14 @@ def save_file(
     """
     _check(tensors)
     write_file(
-        _on_cpu(tensors),
-        filename,
-        metadata,
-        base=base,
-        level=level,
-        threads=threads,
-        quantize=quantize,
-        progress=progress,
+        _on_cpu(tensors), filename, metadata, base=base, level=level, threads=threads, quantize=quantize,
+        progress=progress
     )
 
 
 def save(
-    tensors: Mapping[str, torch.Tensor],
-    metadata: dict[str, str] | None = None,
-    *,
-    base: Any = None,
-    level: Level = 0,
-    threads: int | None = None,
+    tensors: Mapping[str, torch.Tensor], metadata: dict[str, str] | None = None, *, base: Any = None, level: Level = 0,
+    threads: int | None = None
 ) -> bytes:
     """The same, to bytes."""
     _check(tensors)
@@ -125,30 +109,17 @@ def save(
 
 
 def load_file(
-    filename: Any,
-    device: str | int | torch.device = "cpu",
-    *,
-    backend: Backend = "mmap",
-    base: Any = None,
-    threads: int | None = None,
-    progress: Progress | None = None,
-    storage_options: dict[str, Any] | None = None,
-    on_error: OnError = "raise",
+    filename: Any, device: str | int | torch.device = "cpu", *, backend: Backend = "mmap", base: Any = None,
+    threads: int | None = None, progress: Progress | None = None, storage_options: dict[str, Any] | None = None,
+    on_error: OnError = "raise"
 ) -> dict[str, torch.Tensor]:
     """All tensors of an LMC file, on that device; they go there by way of pinned memory.
 
     on_error: "skip" leaves out what PyTorch cannot have, or what two tensors are called, and says so in a UserWarning.
     """
     return read_file(
-        filename,
-        "torch",
-        device,
-        backend=backend,
-        base=base,
-        threads=threads,
-        progress=progress,
-        storage_options=storage_options,
-        on_error=on_error,
+        filename, "torch", device, backend=backend, base=base, threads=threads, progress=progress,
+        storage_options=storage_options, on_error=on_error
     )
 
 
@@ -183,11 +154,8 @@ def _find_duplicates(
 
 
 def save_model(
-    model: torch.nn.Module,
-    filename: str | os.PathLike[str],
-    metadata: dict[str, str] | None = None,
-    force_contiguous: bool = True,
-    **options: Any,
+    model: torch.nn.Module, filename: str | os.PathLike[str], metadata: dict[str, str] | None = None,
+    force_contiguous: bool = True, **options: Any
 ) -> None:
     """Saves a model's state. Of tensors that share memory one is saved; metadata names the others. options: as of
     save_file."""
@@ -209,13 +177,8 @@ def save_model(
 
 
 def load_model(
-    model: torch.nn.Module,
-    filename: Any,
-    strict: bool = True,
-    device: str | int | torch.device = "cpu",
-    *,
-    backend: Backend = "mmap",
-    **options: Any,
+    model: torch.nn.Module, filename: Any, strict: bool = True, device: str | int | torch.device = "cpu", *,
+    backend: Backend = "mmap", **options: Any
 ) -> tuple[set[str], list[str]]:
     """Loads what save_model saved into a model. Returns the names that were missing, and those that were not expected."""
     state = load_file(filename, device, backend=backend, **options)

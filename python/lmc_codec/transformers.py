@@ -1,7 +1,5 @@
 """The old name of lmc_integrations.transformers."""
 
-import sys
+from ._moved import lead_on
 
-from ._moved import find_moved
-
-sys.modules[__name__] = find_moved("transformers")
+lead_on("lmc_codec.transformers", __name__)

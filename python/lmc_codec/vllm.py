@@ -1,7 +1,5 @@
 """The old name of lmc_integrations.vllm."""
 
-import sys
+from ._moved import lead_on
 
-from ._moved import find_moved
-
-sys.modules[__name__] = find_moved("vllm")
+lead_on("lmc_codec.vllm", __name__)

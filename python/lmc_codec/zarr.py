@@ -1,7 +1,5 @@
 """The old name of lmc_integrations.zarr."""
 
-import sys
+from ._moved import lead_on
 
-from ._moved import find_moved
-
-sys.modules[__name__] = find_moved("zarr")
+lead_on("lmc_codec.zarr", __name__)

@@ -29,8 +29,9 @@ static PyObject *make_rows(const struct container *c)
     return list;
 }
 
-/* (source, size, name) -> rows, why there are none or None: the tensors of a file of torch.save()
- * that has this name, without its directory. source: as of a Reader, of so many bytes. */
+/* (source, size, name) -> rows, why there are none or None: the tensors of a safetensors file in
+ * memory, or of a file of torch.save() that has this name, without its directory. source: as of a
+ * Reader, of so many bytes. */
 PyObject *find_tensors(PyObject *module, PyObject *args)
 {
     module_state *const state = (module_state *)PyModule_GetState(module);
@@ -38,6 +39,7 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     enum container_result result;
     unsigned long long size;
     struct container c;
+    const unsigned char *memory;
     const char *name;
     file_source source;
     struct view v;
@@ -51,14 +53,17 @@ PyObject *find_tensors(PyObject *module, PyObject *args)
     v.user = &source;
     source.call = &read;
     call_begin(&read, NULL);
-    result = container_parse_view(&c, &v, name, NULL);
+    memory = (const unsigned char *)source.buffer.buf;
+    if (source.buffer.obj && source.size > 8 && memory[8] == '{')
+        result = container_parse_safetensors(&c, memory, (size_t)source.size, source.size);
+    else result = container_parse_view(&c, &v, name, NULL);
     done = call_end(&read, state, result == CONTAINER_MEMORY ? LMC_ERR_MEMORY : LMC_OK, NULL, NULL);
-    if (done) rows = make_rows(&c);
+    if (done) rows = result == CONTAINER_OK ? make_rows(&c) : PyList_New(0);
     if (rows)
-        rows =
-            result == CONTAINER_OK
-                ? Py_BuildValue("NO", rows, Py_None)
-                : Py_BuildValue("Ns", rows, *c.error ? c.error : "it is no file of torch.save()");
+        rows = result == CONTAINER_OK
+                   ? Py_BuildValue("NO", rows, Py_None)
+                   : Py_BuildValue("NN", rows,
+                                   make_text(*c.error ? c.error : "it is no file of torch.save()"));
     Py_XDECREF(done);
     container_free(&c);
     source_free(&source);

@@ -72,7 +72,17 @@ static PyObject *versions(PyObject *module, PyObject *unused)
     return Py_BuildValue("sss", lmc_version(), "1.0", lmc_tier_name(lmc_tier_current()));
 }
 
+/* (number of a status) -> its name in C */
+static PyObject *status_name(PyObject *module, PyObject *number)
+{
+    const long status = PyLong_AsLong(number);
+    (void)module;
+    if (PyErr_Occurred()) return NULL;
+    return PyUnicode_FromString(lmc_status_name((enum lmc_status)status));
+}
+
 static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NULL},
+                                  {"status_name", status_name, METH_O, NULL},
                                   {"dtypes", dtypes, METH_NOARGS, NULL},
                                   {"parse_header", parse_header, METH_VARARGS, NULL},
                                   {"find_tensors", find_tensors, METH_VARARGS, NULL},

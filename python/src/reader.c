@@ -242,14 +242,22 @@ static PyObject *reader_info(PyObject *self, PyObject *unused)
                                     (unsigned long long)total));
 }
 
-static PyObject *make_tensor(const lmc_tensor *t)
+/* None, or (generation, measure, error) */
+PyObject *make_loss(const lmc_tensor *t)
 {
     static const char *const measures[] = {"", "update", "relative", "nmse"};
-    return Py_BuildValue(
-        "NNNKKNIsd", make_text(t->name), make_text(t->dtype), make_shape(t->shape, t->rank),
-        (unsigned long long)t->offset, (unsigned long long)t->size,
-        make_fingerprint(t->fingerprint), t->loss.generation,
-        (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "", t->loss.error);
+    if (!t || !t->loss.generation) return Py_BuildValue("");
+    return Py_BuildValue("Isd", t->loss.generation,
+                         (unsigned)t->loss.measure < 4 ? measures[t->loss.measure] : "",
+                         t->loss.error);
+}
+
+static PyObject *make_tensor(const lmc_tensor *t)
+{
+    return Py_BuildValue("NNNKKNN", make_text(t->name), make_text(t->dtype),
+                         make_shape(t->shape, t->rank), (unsigned long long)t->offset,
+                         (unsigned long long)t->size, make_fingerprint(t->fingerprint),
+                         make_loss(t));
 }
 
 static PyObject *make_file(const lmc_file *f)

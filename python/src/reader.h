@@ -40,6 +40,7 @@ PyObject *end_reading(reader_object *r, call *c, enum lmc_status status, PyObjec
 enum lmc_status read_span(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                           size_t size);
 
+PyObject *make_loss(const lmc_tensor *t);
 PyObject *reader_archives(PyObject *self, PyObject *unused);
 PyObject *reader_views(PyObject *self, PyObject *args);
 void free_views(reader_object *r);

@@ -157,9 +157,22 @@ static PyObject *refuse_file(const inside *in, const char *why)
     return NULL;
 }
 
-/* name, dtype, shape, offset, size, strides or None, bytes from the first to the last element,
- * flags, whether others have the name */
-static PyObject *make_view(const struct container_view *v)
+/* The listed tensor that a byte is in, or NULL. */
+static const lmc_tensor *find_listed(const lmc_file *f, uint64_t offset)
+{
+    size_t low = 0, high = f->n_tensors;
+    while (low < high) {
+        const size_t middle = low + (high - low) / 2;
+        if (f->tensors[middle].offset <= offset) low = middle + 1;
+        else high = middle;
+    }
+    if (!low || offset - f->tensors[low - 1].offset >= f->tensors[low - 1].size) return NULL;
+    return &f->tensors[low - 1];
+}
+
+/* What make_tensor() has, without a fingerprint; (strides or None, bytes from the first to the last
+ * element, flags); whether others have the name */
+static PyObject *make_view(const lmc_file *f, const struct container_view *v)
 {
     uint64_t n = 1, extent = 1;
     int is_contiguous = 1;
@@ -171,8 +184,9 @@ static PyObject *make_view(const struct container_view *v)
     }
     if (n == 0) is_contiguous = 1;
     return Py_BuildValue(
-        "NNNKKNKIi", make_text(v->name), make_text(v->dtype), make_shape(v->shape, v->rank),
-        (unsigned long long)v->offset, (unsigned long long)(n * (v->bits / 8)),
+        "(NNNKKyN)(NKI)i", make_text(v->name), make_text(v->dtype), make_shape(v->shape, v->rank),
+        (unsigned long long)v->offset, (unsigned long long)(n * (v->bits / 8)), "",
+        make_loss(find_listed(f, v->offset)),
         is_contiguous ? Py_BuildValue("") : make_shape(v->strides, v->rank),
         (unsigned long long)(n ? extent * (v->bits / 8) : 0), v->flags, v->is_ambiguous);
 }
@@ -181,7 +195,7 @@ static PyObject *make_view(const struct container_view *v)
 PyObject *reader_views(PyObject *self, PyObject *args)
 {
     reader_object *const r = (reader_object *)self;
-    PyObject *list, *done;
+    PyObject *list = NULL, *done;
     enum container_result result = CONTAINER_OTHER;
     struct container c;
     Py_ssize_t number;
@@ -201,8 +215,12 @@ PyObject *reader_views(PyObject *self, PyObject *args)
         Py_DECREF(done);
         return refuse_file(&in, c.error);
     }
-    list = done ? PyList_New(0) : NULL;
-    for (size_t i = 0; list && i < c.n_views; i++) append_new(&list, make_view(&c.views[i]));
+    if (done && begin_use(r)) {
+        list = PyList_New(0);
+        for (size_t i = 0; list && i < c.n_views; i++)
+            append_new(&list, make_view(in.file, &c.views[i]));
+        (void)end_use(r, NULL);
+    }
     Py_XDECREF(done);
     container_free(&c);
     return list;

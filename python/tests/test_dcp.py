@@ -272,11 +272,11 @@ def test_nothing_is_lost_in_silence(tmp_path, state, monkeypatch):
     """torch drops what is raised in a writer's threads, and hides what a stream raises behind an error of its own."""
     failed = []
 
-    def fail(self, data):
+    def fail(output, data):
         failed.append(1)
         raise OSError("the disk is full")
 
-    monkeypatch.setattr(lmc._Encoder, "_send", fail)
+    monkeypatch.setattr(lmc, "write_all", fail)
     monkeypatch.setattr("threading.excepthook", lambda args: None)
     for n in (1, 3):
         writer = lmc.Writer(tmp_path / f"a{n}", sync_files=False, thread_count=n)

@@ -80,8 +80,8 @@ def test_many_small_tensors(tmp_path, monkeypatch):
     arrays |= {"empty": np.zeros((0, 3), np.float32), "wide": np.arange(5.0), "odd": np.arange(3, dtype=np.int8)}
     save_file(arrays, tmp_path / "a.lmc")
     n_reads = []
-    read = lmc._reader.Reader._read_range
-    monkeypatch.setattr(lmc._reader.Reader, "_read_range", lambda *x: n_reads.append(1) or read(*x))
+    read = lmc.Reader.read
+    monkeypatch.setattr(lmc.Reader, "read", lambda *x: n_reads.append(1) or read(*x))
     for together in (part.TOGETHER, 100_000):
         monkeypatch.setattr(part, "TOGETHER", together)
         done = []
