@@ -6158,7 +6158,6 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
     return done->crc;
 }
 
-/* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                   const lmc__delta_block *block)
 {
@@ -6561,7 +6560,6 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
                                     const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
@@ -7769,8 +7767,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
- * with LMC__FENCE_STREAMS. */
+/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -7819,7 +7816,6 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* The inverse of join_symbols, of symbols below 256 << low_bits. */
 static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                                     unsigned low_bits)
 {
@@ -7958,7 +7954,6 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
                                            uint32_t scale, const lmc__grid *grid)
 {
@@ -7978,7 +7973,6 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
-/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
                                               const uint8_t *second, size_t n,
                                               const lmc__grid *grid)
@@ -8088,7 +8082,6 @@ LMC__INLINE_VEC void lmc__quantize_log_step_vec(uint16_t *symbols, const uint8_t
     lmc__finish_step_vec(symbols, (lmc__i32v)t + 1, x, is_off, exceptions);
 }
 
-/* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
 LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
 {
     size_t sum = 0;
@@ -8097,7 +8090,6 @@ LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
     return sum;
 }
 
-/* One reciprocal and one lowest border for all elements, since they share scale and step. */
 LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
                                               uint32_t scale, const lmc__grid *grid)
 {
@@ -8117,7 +8109,6 @@ LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
                                                  const uint8_t *second, size_t n,
                                                  const lmc__grid *grid)
@@ -8152,7 +8143,6 @@ LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, u
     return rest + (uint32_t)lmc__sum_vec(sum);
 }
 
-/* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
 LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                           size_t n, unsigned low_bits)
 {
@@ -12050,7 +12040,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * n together; there are 10 n, and room for masks. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -12385,7 +12374,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -12665,7 +12653,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #else
 
-/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -13607,7 +13594,6 @@ static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
         const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
         q->codes[s] = (uint8_t)best;
         codes[best] += f->counts[s];
-        /* The symbol's own elements are spread over its interval: a 12th more. */
         squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
     }
     codes[0] += f->counts[0];
@@ -13990,7 +13976,6 @@ LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elemen
     return LMC_OK;
 }
 
-/* Why a tensor is kept as it is, whatever its elements; or NULL. */
 static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
 {
     if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";
@@ -14460,8 +14445,6 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
- */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -15642,7 +15625,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_status;
 }
 
-/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -15650,7 +15632,6 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_status;
 }
 
-/* So many bytes more are done. Called by the caller's thread, between steps. */
 static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
 {
     c->done += size;
@@ -16698,7 +16679,6 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-/* The FILE body of a description from the caller. */
 LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
@@ -17148,7 +17128,6 @@ LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -19226,7 +19205,6 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
     return LMC_OK;
 }
 
-/* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
     lmc__digester *const d = &w->digester;
@@ -19245,7 +19223,6 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
 
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
-/* The FILE body of the last n of the list, which have no tensors. */
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
 {
@@ -19928,7 +19905,6 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -20025,7 +20001,6 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plans the pieces of a job that covers the next size bytes of the stream, file by file. */
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
@@ -21419,7 +21394,6 @@ static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
-/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                                 const void **value, size_t *size)
 {
@@ -21582,7 +21556,6 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
  * file. The answer is found in the tables of the reader, without bytes. */
 
-/* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -22245,7 +22218,6 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 /* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
-/* A write or read may do a part, or be interrupted by a signal: both go on. */
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
@@ -22333,7 +22305,6 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
 }
 #endif
 
-/* The bytes; their CRC is that of the file, or the reader's index lies. */
 static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
                                        const lmc_file *file, lmc__buffer *piece)
 {

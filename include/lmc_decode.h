@@ -4026,7 +4026,6 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
                                     const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
@@ -4743,8 +4742,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
- * with LMC__FENCE_STREAMS. */
+/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -4864,7 +4862,6 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
                                            uint32_t scale, const lmc__grid *grid)
 {
@@ -4884,7 +4881,6 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
-/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
                                               const uint8_t *second, size_t n,
                                               const lmc__grid *grid)
@@ -6716,7 +6712,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #else
 
-/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {

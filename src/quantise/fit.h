@@ -207,7 +207,6 @@ LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elemen
     return LMC_OK;
 }
 
-/* Why a tensor is kept as it is, whatever its elements; or NULL. */
 static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
 {
     if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";

@@ -32,7 +32,6 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
 }
 #endif
 
-/* The bytes; their CRC is that of the file, or the reader's index lies. */
 static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
                                        const lmc_file *file, lmc__buffer *piece)
 {

@@ -16,7 +16,6 @@
  * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
  * file. The answer is found in the tables of the reader, without bytes. */
 
-/* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;

@@ -346,7 +346,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_status;
 }
 
-/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -354,7 +353,6 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_status;
 }
 
-/* So many bytes more are done. Called by the caller's thread, between steps. */
 static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
 {
     c->done += size;

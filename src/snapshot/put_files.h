@@ -182,7 +182,6 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-/* The FILE body of a description from the caller. */
 LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */

@@ -87,7 +87,6 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
     return LMC_OK;
 }
 
-/* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
     lmc__digester *const d = &w->digester;
@@ -106,7 +105,6 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
 
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
-/* The FILE body of the last n of the list, which have no tensors. */
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
 {
