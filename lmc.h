@@ -3158,8 +3158,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
- * what that misses, and takes one addition for each vector. */
+ * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -3704,19 +3703,15 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/*
- * AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
+/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
  * which most rows just count up: there the distance between an entry and its place is the same
- * throughout.
+ * throughout. One shuffle, by a place's upper half, finds its row's distance. One more for each row
+ * that needs it, by the lower half, adds the corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
  *     distance  05 in all          F2, corrected by   10 in all
- *               the row            00 12 FC 11 ...
- *
- * One shuffle, by a place's upper half, finds its row's distance. One more for each row that needs
- * it, by the lower half, adds the corrections. All sums are modulo 256.
- */
+ *               the row            00 12 FC 11 ... */
 typedef struct lmc__rows {
     uint8_t distance[16]; /* of each row's first entry from its place */
     unsigned n;           /* rows to correct */
@@ -8591,11 +8586,9 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- *
- * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
- * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
- * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
+ * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
+ * numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -8626,13 +8619,8 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
- *
- *     L           1      2      3      4 .. 16
- *     first[L]    0      1      1      5             leaves shorter than L
- *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
- *
- * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
+ * 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -9030,11 +9018,8 @@ typedef struct lmc__encoder {
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
- * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
- * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
+ * of a bit. Times are a table, not measured: bytes must not depend on the machine. Unit: 1/1024 of
+ * a cycle, of a Zen 4 core with AVX2. */
 
 #define LMC__CYCLE 1024u
 
@@ -9297,13 +9282,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
  * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
- * Neighbours in that order are alike in frequency, so it costs little:
- *
- *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
- *     units of 1                            6.488   2.10
- *             16                            6.512   1.44
- *             32                            6.591   1.25
- */
+ * Neighbours in that order are alike in frequency, so it costs little. */
 
 #define LMC__MAX_LOG2_UNIT 5u
 
@@ -12667,25 +12646,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
  * done with them. In order, with where it is done and what it is called when it fails:
  *
- *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
- *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
- *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
- *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
- *   -- only now dst is written --
- *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
- * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
- * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
- *
- * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule. */
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
+ * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
+ * is enough for any payload. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -12807,16 +12773,12 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 /* == quantise/quantizer.h ====================================================================== */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
+ * is known of their loss. fit.h makes one from a tensor's elements, snapshot/requantise.h from its
+ * blocks.
  *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
+ * The caller keeps it until all that was told of it is done. It does not change once it was made,
+ * so threads may share it. One that keeps its tensor as it is (is_lossless) is to everyone but the
+ * caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -13931,8 +13893,7 @@ LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
- * is (is_lossless). */
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -19138,19 +19099,17 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
- * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
- *
- * The section stands before the bytes and tells all sizes, so small files wait in memory:
+ * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
+ * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
+ * sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
- * the base, where a block goes to one file (in_place.h). So with a base a file that is the
- * base's waits only behind one that is not: then that is impossible anyhow. */
+ * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
+ * base a file that is the base's waits only behind one that is not. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
@@ -21653,22 +21612,18 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 /* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with.
- *
- * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which only the old file knows. With it the same
- * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
- * (is_recovered, see codec/put_quantised.h).
+ * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
+ * the old file knows. With it the same elements come out, and about the same size. Blocks that come
+ * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
- * their elements are not decoded.
+ * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- */
+ * */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -21961,11 +21916,8 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 /* == snapshot/identify.h ======================================================================= */
 
 /* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and the same waves as of writer and restorer, without blocks:
- *
- *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
- *
- * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
+ * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
+ * for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
@@ -22075,14 +22027,9 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
- *
- *     data |----- written ---------------|- room -|
- *          0             ^ position      ^ size   ^ cap
- *                          of the stream   sink: appends here; source: ends here
- *
- * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
- * data may move, so it must not be read by another thread. */
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
+ * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
+ * move, so it must not be read by another thread. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
  * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
@@ -22282,10 +22229,6 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 #ifndef LMC_NO_ENCODER
 
 /* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
- *
- *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
- *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
- *
  * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
@@ -22363,12 +22306,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
- * everything reads them; and they read every LMC file that holds one file and has no base.
- *
- *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
- *     lmc_decompress LMC file in memory -> reader -> straight to dst
- */
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
+ * read every LMC file that holds one file and has no base. */
 
 /* A sink into memory of the caller's, which does not grow. */
 typedef struct lmc__fixed_sink {

@@ -2219,8 +2219,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
- * what that misses, and takes one addition for each vector. */
+ * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -5277,11 +5276,9 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- *
- * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
- * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
- * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
+ * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
+ * numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -5312,13 +5309,8 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
- *
- *     L           1      2      3      4 .. 16
- *     first[L]    0      1      1      5             leaves shorter than L
- *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
- *
- * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
+ * 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -6726,25 +6718,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
  * done with them. In order, with where it is done and what it is called when it fails:
  *
- *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
- *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
- *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
- *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
- *   -- only now dst is written --
- *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
- * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
- * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
- *
- * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule. */
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
+ * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
+ * is enough for any payload. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */

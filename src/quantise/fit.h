@@ -162,8 +162,7 @@ LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
- * is (is_lossless). */
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;

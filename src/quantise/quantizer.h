@@ -7,16 +7,12 @@
 #include "codec/put_quantised.h"
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
+ * is known of their loss. fit.h makes one from a tensor's elements, snapshot/requantise.h from its
+ * blocks.
  *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
+ * The caller keeps it until all that was told of it is done. It does not change once it was made,
+ * so threads may share it. One that keeps its tensor as it is (is_lossless) is to everyone but the
+ * caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 

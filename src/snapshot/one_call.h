@@ -7,12 +7,8 @@
 #include "snapshot/reader.h"
 #include "snapshot/stdio.h"
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
- * everything reads them; and they read every LMC file that holds one file and has no base.
- *
- *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
- *     lmc_decompress LMC file in memory -> reader -> straight to dst
- */
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
+ * read every LMC file that holds one file and has no base. */
 
 /* A sink into memory of the caller's, which does not grow. */
 typedef struct lmc__fixed_sink {
