@@ -3606,8 +3606,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
- * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
+ * pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -9987,29 +9987,25 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
- * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
- * and those that go right. The mask is written, then the same is done to the left list and to the
- * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
- * nothing but masks is stored.
+ * partition makes a mask, one bit for each element, and the lists of those that go left and right.
+ * The mask is written, then the same is done to the two lists. A child's n is a count of bits in
+ * its parent's mask: so nothing but masks is stored.
  *
  * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
- * 1 % is not zero takes much less than a bit for each element.
+ * this same recursion with a frozen tree, and its masks may be nested in turn.
  *
  * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
  * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
- * the list has a symbol for which the tree has neither a code nor an escape, since elements have
- * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
- * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
- * by a look at very few elements. */
+ * the list has a symbol without a code or an escape, since elements have changed after all of them
+ * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
+ * each node, so it is found where the last leaf is. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
- * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
- * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
- * counted. */
+ * takes n / 200 bits more than its information, about. A short mask does not reach all nodes: one
+ * for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -10023,8 +10019,8 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
 }
 
 /* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
- * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
- * trees are equal. spec/frozen_trees.py derives all of it. */
+ * in the logarithm from level 2 on; below, where the costs of neighbouring trees are equal
+ * (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -10322,9 +10318,8 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 }
 
 /* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
- * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
- * list would make every block slower, so the caller makes the row again from the elements, which is
- * rare, and writes it by lmc__put_raw. */
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces: the caller makes
+ * it again from the elements, and writes it by lmc__put_raw. */
 enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
@@ -11431,10 +11426,8 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
- *
- * A node's children are read first, the left one and then the right one, and merged by its mask.
- * How many elements a child has, the mask says by its bits.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
+ * node's children are read first, the left one and then the right one, and merged by its mask.
  *
  * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
  * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
@@ -12002,21 +11995,15 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/put_quantised.h ===================================================================== */
 
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
+/* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
+ * payload:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
  * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
+ * by the kernels of decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc__quant_source {
@@ -12069,9 +12056,9 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
- * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
- * a fit that measures what is lost (quantise/fit_error.h). */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found: of a
+ * block's encoder, lmc_quantizer_apply, and a fit that measures what is lost
+ * (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
     lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
     uint8_t *dst;             /* what decoding will give; may be source.elements */
@@ -14935,13 +14922,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
  * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
- * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
- *
- * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
- * known anyhow. The first piece of a block has that.
- *
- * A file without tensors counts as one tensor of bytes. */
+ * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
+ * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
+ * file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -17162,14 +17145,12 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. It takes several times as long as all else, so it is done only if the
- * caller asks.
+ * fingerprints are not. Slow, so only if the caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
- * signed everything. The bytes of each file come in order (lmc__hash_content). */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
 #define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
@@ -17942,16 +17923,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 #ifndef LMC_NO_ENCODER
 /* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
  * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB, side by side:
- *
- *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
- *     blocks of 8 KiB      |   |   |x  |   |   |y  |   |x
- *     ...
- *     blocks of 1 MiB      |       x       |    y      |
- *
- * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
- * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
- * and the window that may be filled behind it. */
+ * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
+ * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
+ * that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
@@ -18709,10 +18683,8 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
  * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task).
- *
- * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are there before any is coded.
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
+ * RUN section says how many bytes follow.
  *
  * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
  * order, with gaps, and are written as parts. A run's section stands before its first block
@@ -21435,10 +21407,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves. Names are unique
- * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
- * lost: those are "". */
+/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
+ * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
+ * are "". */
 
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
@@ -21507,13 +21478,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/in_place.h ======================================================================= */
 
-/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
- *
- * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
- * file of the same path and size, that what it predicts will have. Blocks go from front to back and
- * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file. The answer is found in the tables of the reader, without bytes. */
+/* Whether a delta can be restored over the files of its base: each block is decoded where its
+ * prediction lies, so that must have the very place, in a file of the same path and size, that what
+ * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
+ * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
+ * bytes. */
 
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {

@@ -2954,8 +2954,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
- * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
+ * pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -6455,10 +6455,8 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
- *
- * A node's children are read first, the left one and then the right one, and merged by its mask.
- * How many elements a child has, the mask says by its bits.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
+ * node's children are read first, the left one and then the right one, and merged by its mask.
  *
  * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
  * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
@@ -8107,13 +8105,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
  * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
- * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
- *
- * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
- * known anyhow. The first piece of a block has that.
- *
- * A file without tensors counts as one tensor of bytes. */
+ * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
+ * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
+ * file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -10131,14 +10125,12 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. It takes several times as long as all else, so it is done only if the
- * caller asks.
+ * fingerprints are not. Slow, so only if the caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
- * signed everything. The bytes of each file come in order (lmc__hash_content). */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
 #define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
@@ -12538,10 +12530,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves. Names are unique
- * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
- * lost: those are "". */
+/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
+ * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
+ * are "". */
 
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
@@ -12610,13 +12601,11 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/in_place.h ======================================================================= */
 
-/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
- *
- * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
- * file of the same path and size, that what it predicts will have. Blocks go from front to back and
- * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file. The answer is found in the tables of the reader, without bytes. */
+/* Whether a delta can be restored over the files of its base: each block is decoded where its
+ * prediction lies, so that must have the very place, in a file of the same path and size, that what
+ * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
+ * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
+ * bytes. */
 
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {

@@ -12,21 +12,15 @@
 #include "codec/put_delta.h"
 #include "codec/put_block.h"
 
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
+/* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
+ * payload:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
  * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
+ * by the kernels of decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 typedef struct lmc__quant_source {
@@ -79,9 +73,9 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
- * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
- * a fit that measures what is lost (quantise/fit_error.h). */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found: of a
+ * block's encoder, lmc_quantizer_apply, and a fit that measures what is lost
+ * (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
     lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
     uint8_t *dst;             /* what decoding will give; may be source.elements */

@@ -31,10 +31,8 @@
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
  * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task).
- *
- * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are there before any is coded.
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
+ * RUN section says how many bytes follow.
  *
  * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
  * order, with gaps, and are written as parts. A run's section stands before its first block
