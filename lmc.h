@@ -11167,12 +11167,12 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * Also 0 if it was noticed that elements or prediction have changed.
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0,
+ * also if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
  * how long their lists are. Classes without elements have neither mask nor lists, those without
- * coded elements no lists: the decoder counts as this does. */
+ * coded elements no lists. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -13051,13 +13051,11 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
  * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
- * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
- * floor, which stands for eps.
+ * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
+ * eps.
  *
- * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
- * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
- * difference of bits is a ratio of floats, within 6 %. */
+ * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
+ * the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
@@ -14433,13 +14431,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
- * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
- *
- *     step      1            2            3
- *     encode    w0, jobs A   w1, jobs B   w2, jobs A
- *     pack                   w0, jobs A   w1, jobs B   ...
- *
- * An error ends it at once: dst is then of no use, packed or not. */
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
+ * it at once: dst is then of no use. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -14606,9 +14599,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst. Bytes behind
- * the last block are an error only if all was asked for. */
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
+ * Bytes behind the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -15247,8 +15239,8 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
- * for each worker, or one block if that is larger, whatever the file's size. */
+ * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
+ * block if that is larger. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -15526,8 +15518,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
- * it was asked for, and ends by bringing nothing. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
+ * nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -16372,8 +16364,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
- * 3 bytes at least. */
+ * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -16589,8 +16580,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 }
 
 /* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here; all other rules
- * lmc__list_files checks, which whoever calls this calls next. */
+ * entry before. Only what could not be written down is refused here (lmc__list_files). */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -19209,11 +19199,10 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* == snapshot/writer.h ========================================================================= */
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
- * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- * Everything is written once and in its order, so any sink will do. */
-
-/* The calls, in the order in which they are legal:
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
+ * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
+ * is written once and in its order, so any sink will do. The calls, in the order in which they are
+ * legal:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, no two at once ---^
@@ -19224,8 +19213,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
- * buffer for whatever section is being made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
 /* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -19263,11 +19251,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
- *
- * What the options point to is the caller's and must stay until the writer is freed; the options
- * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
- * bytes are read only where a tensor has the same name. */
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
+ * the options point to is the caller's; the options themselves are copied. The base's fingerprint
+ * is computed now; its bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -19341,7 +19327,7 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. The caller's file may go at once. */
+ * here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -19380,9 +19366,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
- * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
- * fingerprints of its tensors go to the room that the index has kept for them. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
@@ -19416,9 +19401,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
- *
- *     | u32 size of key | u32 size of value | key | value | */
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -19563,8 +19546,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. So callers may leave all
- * statuses but the last one unread. `call` is not evaluated once there was an error. */
+/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \

@@ -24,8 +24,8 @@
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
- * for each worker, or one block if that is larger, whatever the file's size. */
+ * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
+ * block if that is larger. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -303,8 +303,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
- * it was asked for, and ends by bringing nothing. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
+ * nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);

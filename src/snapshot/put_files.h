@@ -148,8 +148,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 }
 
 /* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here; all other rules
- * lmc__list_files checks, which whoever calls this calls next. */
+ * entry before. Only what could not be written down is refused here (lmc__list_files). */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
