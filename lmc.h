@@ -3158,8 +3158,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
- * what that misses, and takes one addition for each vector. */
+ * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -3607,8 +3606,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
- * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
+ * pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -3704,19 +3703,15 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/*
- * AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
+/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
  * which most rows just count up: there the distance between an entry and its place is the same
- * throughout.
+ * throughout. One shuffle, by a place's upper half, finds its row's distance. One more for each row
+ * that needs it, by the lower half, adds the corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
  *     distance  05 in all          F2, corrected by   10 in all
- *               the row            00 12 FC 11 ...
- *
- * One shuffle, by a place's upper half, finds its row's distance. One more for each row that needs
- * it, by the lower half, adds the corrections. All sums are modulo 256.
- */
+ *               the row            00 12 FC 11 ... */
 typedef struct lmc__rows {
     uint8_t distance[16]; /* of each row's first entry from its place */
     unsigned n;           /* rows to correct */
@@ -6158,7 +6153,6 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
     return done->crc;
 }
 
-/* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                   const lmc__delta_block *block)
 {
@@ -6561,7 +6555,6 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
                                     const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
@@ -7769,8 +7762,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
- * with LMC__FENCE_STREAMS. */
+/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -7819,7 +7811,6 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* The inverse of join_symbols, of symbols below 256 << low_bits. */
 static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                                     unsigned low_bits)
 {
@@ -7958,7 +7949,6 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
                                            uint32_t scale, const lmc__grid *grid)
 {
@@ -7978,7 +7968,6 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
-/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
                                               const uint8_t *second, size_t n,
                                               const lmc__grid *grid)
@@ -8088,7 +8077,6 @@ LMC__INLINE_VEC void lmc__quantize_log_step_vec(uint16_t *symbols, const uint8_t
     lmc__finish_step_vec(symbols, (lmc__i32v)t + 1, x, is_off, exceptions);
 }
 
-/* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
 LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
 {
     size_t sum = 0;
@@ -8097,7 +8085,6 @@ LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
     return sum;
 }
 
-/* One reciprocal and one lowest border for all elements, since they share scale and step. */
 LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
                                               uint32_t scale, const lmc__grid *grid)
 {
@@ -8117,7 +8104,6 @@ LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
                                                  const uint8_t *second, size_t n,
                                                  const lmc__grid *grid)
@@ -8152,7 +8138,6 @@ LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, u
     return rest + (uint32_t)lmc__sum_vec(sum);
 }
 
-/* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
 LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                           size_t n, unsigned low_bits)
 {
@@ -8601,11 +8586,9 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- *
- * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
- * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
- * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
+ * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
+ * numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -8636,13 +8619,8 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
- *
- *     L           1      2      3      4 .. 16
- *     first[L]    0      1      1      5             leaves shorter than L
- *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
- *
- * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
+ * 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -9040,11 +9018,8 @@ typedef struct lmc__encoder {
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
- * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
- * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
+ * of a bit. Times are a table, not measured: bytes must not depend on the machine. Unit: 1/1024 of
+ * a cycle, of a Zen 4 core with AVX2. */
 
 #define LMC__CYCLE 1024u
 
@@ -9307,13 +9282,7 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
  * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
- * Neighbours in that order are alike in frequency, so it costs little:
- *
- *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
- *     units of 1                            6.488   2.10
- *             16                            6.512   1.44
- *             32                            6.591   1.25
- */
+ * Neighbours in that order are alike in frequency, so it costs little. */
 
 #define LMC__MAX_LOG2_UNIT 5u
 
@@ -10018,29 +9987,25 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
- * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
- * and those that go right. The mask is written, then the same is done to the left list and to the
- * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
- * nothing but masks is stored.
+ * partition makes a mask, one bit for each element, and the lists of those that go left and right.
+ * The mask is written, then the same is done to the two lists. A child's n is a count of bits in
+ * its parent's mask: so nothing but masks is stored.
  *
  * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
- * 1 % is not zero takes much less than a bit for each element.
+ * this same recursion with a frozen tree, and its masks may be nested in turn.
  *
  * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
  * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
- * the list has a symbol for which the tree has neither a code nor an escape, since elements have
- * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
- * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
- * by a look at very few elements. */
+ * the list has a symbol without a code or an escape, since elements have changed after all of them
+ * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
+ * each node, so it is found where the last leaf is. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
- * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
- * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
- * counted. */
+ * takes n / 200 bits more than its information, about. A short mask does not reach all nodes: one
+ * for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -10054,8 +10019,8 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
 }
 
 /* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
- * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
- * trees are equal. spec/frozen_trees.py derives all of it. */
+ * in the logarithm from level 2 on; below, where the costs of neighbouring trees are equal
+ * (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -10353,9 +10318,8 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 }
 
 /* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
- * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
- * list would make every block slower, so the caller makes the row again from the elements, which is
- * rare, and writes it by lmc__put_raw. */
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces: the caller makes
+ * it again from the elements, and writes it by lmc__put_raw. */
 enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of
@@ -11203,12 +11167,12 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * Also 0 if it was noticed that elements or prediction have changed.
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0,
+ * also if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
  * how long their lists are. Classes without elements have neither mask nor lists, those without
- * coded elements no lists: the decoder counts as this does. */
+ * coded elements no lists. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
@@ -11462,10 +11426,8 @@ LMC_API enum lmc_status lmc_block_encode(void *dst, size_t dst_cap, size_t *dst_
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
- *
- * A node's children are read first, the left one and then the right one, and merged by its mask.
- * How many elements a child has, the mask says by its bits.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
+ * node's children are read first, the left one and then the right one, and merged by its mask.
  *
  * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
  * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
@@ -12033,24 +11995,17 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* == codec/put_quantised.h ===================================================================== */
 
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
+/* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
+ * payload:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
  * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
+ * by the kernels of decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -12101,9 +12056,9 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
- * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
- * a fit that measures what is lost (quantise/fit_error.h). */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found: of a
+ * block's encoder, lmc_quantizer_apply, and a fit that measures what is lost
+ * (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
     lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
     uint8_t *dst;             /* what decoding will give; may be source.elements */
@@ -12177,11 +12132,9 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
-    lmc__quant_source part;
-    part.elements = source->elements + i * width;
-    part.second = source->second ? source->second + i * width : NULL;
-    part.first = source->first + i;
-    part.n = n;
+    const lmc__quant_source part = {source->elements + i * width,
+                                    source->second ? source->second + i * width : NULL,
+                                    source->first + i, n};
     return part;
 }
 
@@ -12346,7 +12299,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     const lmc__quant_params *const q = job->quant;
     uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
     const size_t size = job->src_size;
-    lmc__quant_source source;
+    const lmc__quant_source source = {job->src, job->base, job->first_element, size / q->width};
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
@@ -12358,10 +12311,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    source.elements = job->src;
-    source.second = job->base;
-    source.first = job->first_element;
-    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
@@ -12391,7 +12340,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -12653,11 +12601,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     const size_t n = info->n;
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__quantized_head head;
-    lmc__side high, low;
+    lmc__side high, low = {NULL, 0};
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
-    low.list = NULL;
-    low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
@@ -12673,7 +12619,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #else
 
-/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -12688,25 +12633,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
  * done with them. In order, with where it is done and what it is called when it fails:
  *
- *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
- *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
- *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
- *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
- *   -- only now dst is written --
- *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
- * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
- * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
- *
- * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule. */
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
+ * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
+ * is enough for any payload. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -12828,16 +12760,12 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 /* == quantise/quantizer.h ====================================================================== */
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
+ * is known of their loss. fit.h makes one from a tensor's elements, snapshot/requantise.h from its
+ * blocks.
  *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
+ * The caller keeps it until all that was told of it is done. It does not change once it was made,
+ * so threads may share it. One that keeps its tensor as it is (is_lossless) is to everyone but the
+ * caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -12932,16 +12860,12 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
-    lmc__quant_source source;
+    const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    source.elements = data;
-    source.second = second;
-    source.first = offset / q->width;
-    source.n = size / q->width;
     strip.symbols = symbols;
     strip.high = high;
     strip.low = q->low_bits ? low : NULL;
@@ -13127,13 +13051,11 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
  * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
- * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
- * floor, which stands for eps.
+ * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
+ * eps.
  *
- * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
- * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
- * difference of bits is a ratio of floats, within 6 %. */
+ * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
+ * the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
@@ -13619,7 +13541,6 @@ static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
         const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
         q->codes[s] = (uint8_t)best;
         codes[best] += f->counts[s];
-        /* The symbol's own elements are spread over its interval: a 12th more. */
         squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
     }
     codes[0] += f->counts[0];
@@ -13957,8 +13878,7 @@ LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
- * is (is_lossless). */
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -14002,7 +13922,6 @@ LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elemen
     return LMC_OK;
 }
 
-/* Why a tensor is kept as it is, whatever its elements; or NULL. */
 static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
 {
     if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";
@@ -14472,8 +14391,6 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
- */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -14514,13 +14431,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
- * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
- *
- *     step      1            2            3
- *     encode    w0, jobs A   w1, jobs B   w2, jobs A
- *     pack                   w0, jobs A   w1, jobs B   ...
- *
- * An error ends it at once: dst is then of no use, packed or not. */
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
+ * it at once: dst is then of no use. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
@@ -14687,9 +14599,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst. Bytes behind
- * the last block are an error only if all was asked for. */
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
+ * Bytes behind the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -15003,13 +14914,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
  * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
- * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
- *
- * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
- * known anyhow. The first piece of a block has that.
- *
- * A file without tensors counts as one tensor of bytes. */
+ * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
+ * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
+ * file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -15332,8 +15239,8 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
- * for each worker, or one block if that is larger, whatever the file's size. */
+ * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
+ * block if that is larger. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -15598,9 +15505,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 /* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
-    lmc__part part;
-    part.data = data;
-    part.size = size;
+    const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
@@ -15613,8 +15518,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
- * it was asked for, and ends by bringing nothing. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
+ * nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -15656,7 +15561,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_status;
 }
 
-/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -15664,7 +15568,6 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_status;
 }
 
-/* So many bytes more are done. Called by the caller's thread, between steps. */
 static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
 {
     c->done += size;
@@ -15789,12 +15692,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
  * file_number. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
     size_t i;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    wanted.file_number = file_number;
     LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
     return i;
 }
@@ -16465,8 +16364,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
- * 3 bytes at least. */
+ * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -16682,8 +16580,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 }
 
 /* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here; all other rules
- * lmc__list_files checks, which whoever calls this calls next. */
+ * entry before. Only what could not be written down is refused here (lmc__list_files). */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -16716,7 +16613,6 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-/* The FILE body of a description from the caller. */
 LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
@@ -17166,7 +17062,6 @@ LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -17240,14 +17135,12 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. It takes several times as long as all else, so it is done only if the
- * caller asks.
+ * fingerprints are not. Slow, so only if the caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
- * signed everything. The bytes of each file come in order (lmc__hash_content). */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
 #define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
@@ -17680,12 +17573,9 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 {
     const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
     const size_t n_items = o->backwards.size / sizeof *items;
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)end, strlen(end), NULL, 0, NULL};
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)end;
-    wanted.size = strlen(end);
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
@@ -17798,7 +17688,8 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
  * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
-    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    const lmc__range range = {run->stream, run->start, run->start + run->size};
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data;
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
@@ -17807,9 +17698,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
             return LMC_OK;
         }
     }
-    range.stream = run->stream;
-    range.start = run->start;
-    range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
@@ -18025,16 +17913,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 #ifndef LMC_NO_ENCODER
 /* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
  * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB, side by side:
- *
- *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
- *     blocks of 8 KiB      |   |   |x  |   |   |y  |   |x
- *     ...
- *     blocks of 1 MiB      |       x       |    y      |
- *
- * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
- * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
- * and the window that may be filled behind it. */
+ * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
+ * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
+ * that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u
@@ -18554,12 +18435,7 @@ LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *
 static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
                                            uint32_t base, uint64_t base_offset)
 {
-    lmc__segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.start = start;
-    segment.size = size;
-    segment.base = base;
-    segment.base_offset = base_offset;
+    const lmc__segment segment = {start, size, base_offset, base};
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 
@@ -18797,10 +18673,8 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
  * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task).
- *
- * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are there before any is coded.
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
+ * RUN section says how many bytes follow.
  *
  * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
  * order, with gaps, and are written as parts. A run's section stands before its first block
@@ -18871,14 +18745,10 @@ static int lmc__is_header_wanted(const lmc_writer *w)
 /* Notes where the run's blocks are, for who reads them back. */
 static enum lmc_status lmc__add_written_run(lmc_writer *w)
 {
-    lmc__written_run written;
-    if (!w->options.read_back) return LMC_OK;
-    written.range.stream = w->run.stream;
-    written.range.start = w->run.start;
-    written.range.end = w->run.start + w->run.size;
-    written.first_block = w->plan.block_crcs.size / 4 + w->coder.n_jobs;
-    written.block_size = w->run.block_size;
-    return lmc__append(&w->plan.written, &written, sizeof written);
+    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
+                                      w->run.block_size};
+    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
@@ -19190,19 +19060,17 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
- * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
- *
- * The section stands before the bytes and tells all sizes, so small files wait in memory:
+ * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
+ * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
+ * sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
- * the base, where a block goes to one file (in_place.h). So with a base a file that is the
- * base's waits only behind one that is not: then that is impossible anyhow. */
+ * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
+ * base a file that is the base's waits only behind one that is not. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
@@ -19257,7 +19125,6 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
     return LMC_OK;
 }
 
-/* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
     lmc__digester *const d = &w->digester;
@@ -19276,7 +19143,6 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
 
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
-/* The FILE body of the last n of the list, which have no tensors. */
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
 {
@@ -19332,11 +19198,10 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
 
 /* == snapshot/writer.h ========================================================================= */
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
- * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- * Everything is written once and in its order, so any sink will do. */
-
-/* The calls, in the order in which they are legal:
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
+ * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
+ * is written once and in its order, so any sink will do. The calls, in the order in which they are
+ * legal:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, no two at once ---^
@@ -19347,8 +19212,7 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
- * buffer for whatever section is being made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
 /* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -19386,11 +19250,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
- *
- * What the options point to is the caller's and must stay until the writer is freed; the options
- * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
- * bytes are read only where a tensor has the same name. */
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
+ * the options point to is the caller's; the options themselves are copied. The base's fingerprint
+ * is computed now; its bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -19464,7 +19326,7 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. The caller's file may go at once. */
+ * here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -19503,9 +19365,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
- * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
- * fingerprints of its tensors go to the room that the index has kept for them. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
@@ -19539,9 +19400,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
- *
- *     | u32 size of key | u32 size of value | key | value | */
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -19686,8 +19545,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. So callers may leave all
- * statuses but the last one unread. `call` is not evaluated once there was an error. */
+/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \
@@ -19959,7 +19817,6 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -20056,7 +19913,6 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plans the pieces of a job that covers the next size bytes of the stream, file by file. */
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
@@ -21450,7 +21306,6 @@ static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
-/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                                 const void **value, size_t *size)
 {
@@ -21533,10 +21388,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves. Names are unique
- * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
- * lost: those are "". */
+/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
+ * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
+ * are "". */
 
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
@@ -21605,15 +21459,12 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/in_place.h ======================================================================= */
 
-/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
- *
- * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
- * file of the same path and size, that what it predicts will have. Blocks go from front to back and
- * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file. The answer is found in the tables of the reader, without bytes. */
+/* Whether a delta can be restored over the files of its base: each block is decoded where its
+ * prediction lies, so that must have the very place, in a file of the same path and size, that what
+ * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
+ * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
+ * bytes. */
 
-/* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -21711,22 +21562,18 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
 /* == snapshot/requantise.h ===================================================================== */
 
 /* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with.
- *
- * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which only the old file knows. With it the same
- * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
- * (is_recovered, see codec/put_quantised.h).
+ * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
+ * the old file knows. With it the same elements come out, and about the same size. Blocks that come
+ * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
- * their elements are not decoded.
+ * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- */
+ * */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -22019,11 +21866,8 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 /* == snapshot/identify.h ======================================================================= */
 
 /* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and the same waves as of writer and restorer, without blocks:
- *
- *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
- *
- * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
+ * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
+ * for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
@@ -22132,14 +21976,9 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
- *
- *     data |----- written ---------------|- room -|
- *          0             ^ position      ^ size   ^ cap
- *                          of the stream   sink: appends here; source: ends here
- *
- * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
- * data may move, so it must not be read by another thread. */
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
+ * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
+ * move, so it must not be read by another thread. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
  * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
@@ -22275,7 +22114,6 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 /* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
-/* A write or read may do a part, or be interrupted by a signal: both go on. */
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
@@ -22340,10 +22178,6 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 #ifndef LMC_NO_ENCODER
 
 /* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
- *
- *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
- *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
- *
  * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
@@ -22363,7 +22197,6 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
 }
 #endif
 
-/* The bytes; their CRC is that of the file, or the reader's index lies. */
 static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
                                        const lmc_file *file, lmc__buffer *piece)
 {
@@ -22422,12 +22255,8 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_copy_file(lmc_writer *w, lmc_reader
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
- * everything reads them; and they read every LMC file that holds one file and has no base.
- *
- *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
- *     lmc_decompress LMC file in memory -> reader -> straight to dst
- */
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
+ * read every LMC file that holds one file and has no base. */
 
 /* A sink into memory of the caller's, which does not grow. */
 typedef struct lmc__fixed_sink {
@@ -22508,16 +22337,11 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
                                                const lmc_compress_options *options)
 {
     lmc_compress_options o;
-    lmc__fixed_sink fixed;
-    lmc_sink sink;
+    lmc__fixed_sink fixed = {(uint8_t *)dst, 0, dst_cap};
+    const lmc_sink sink = {lmc__write_fixed, &fixed};
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    fixed.data = (uint8_t *)dst;
-    fixed.size = 0;
-    fixed.cap = dst_cap;
-    sink.write = lmc__write_fixed;
-    sink.user = &fixed;
     LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
     *dst_size = fixed.size;
     return LMC_OK;

@@ -2219,8 +2219,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
- * what that misses, and takes one addition for each vector. */
+ * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2438,8 +2437,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
- * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
+ * pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -4026,7 +4025,6 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
                                     const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
@@ -4743,8 +4741,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
- * with LMC__FENCE_STREAMS. */
+/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -4864,7 +4861,6 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
                                            uint32_t scale, const lmc__grid *grid)
 {
@@ -4884,7 +4880,6 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
-/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
                                               const uint8_t *second, size_t n,
                                               const lmc__grid *grid)
@@ -5281,11 +5276,9 @@ LMC__INLINE unsigned lmc__to_bf16(uint32_t v)
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- *
- * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
- * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
- * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
+ * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
+ * numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -5316,13 +5309,8 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
- *
- *     L           1      2      3      4 .. 16
- *     first[L]    0      1      1      5             leaves shorter than L
- *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
- *
- * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
+ * 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -5904,10 +5892,8 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
- *
- * A node's children are read first, the left one and then the right one, and merged by its mask.
- * How many elements a child has, the mask says by its bits.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
+ * node's children are read first, the left one and then the right one, and merged by its mask.
  *
  * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
  * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
@@ -6698,11 +6684,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     const size_t n = info->n;
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__quantized_head head;
-    lmc__side high, low;
+    lmc__side high, low = {NULL, 0};
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
-    low.list = NULL;
-    low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
@@ -6718,7 +6702,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #else
 
-/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -6733,25 +6716,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
  * done with them. In order, with where it is done and what it is called when it fails:
  *
- *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
- *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
- *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
- *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
- *   -- only now dst is written --
- *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
- * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
- * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
- *
- * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule. */
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
+ * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
+ * is enough for any payload. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -7253,9 +7223,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst. Bytes behind
- * the last block are an error only if all was asked for. */
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
+ * Bytes behind the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

@@ -2689,8 +2689,7 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
- * what that misses, and takes one addition for each vector. */
+ * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2955,8 +2954,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
- * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
+ * pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);
@@ -4547,7 +4546,6 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
                                     const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
@@ -5264,8 +5262,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
- * with LMC__FENCE_STREAMS. */
+/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -5385,7 +5382,6 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
                                            uint32_t scale, const lmc__grid *grid)
 {
@@ -5405,7 +5401,6 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
-/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
                                               const uint8_t *second, size_t n,
                                               const lmc__grid *grid)
@@ -5844,11 +5839,9 @@ LMC_API enum lmc_status lmc_conversion_apply(void *dst, const void *src, size_t 
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- *
- * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
- * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
- * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
+ * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
+ * numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -5879,13 +5872,8 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
- *
- *     L           1      2      3      4 .. 16
- *     first[L]    0      1      1      5             leaves shorter than L
- *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
- *
- * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
+ * 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */
@@ -6467,10 +6455,8 @@ static enum lmc_status lmc__get_gaps(const uint8_t **in, const uint8_t *end, uns
 
 /* == codec/get_list.h ========================================================================== */
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
- *
- * A node's children are read first, the left one and then the right one, and merged by its mask.
- * How many elements a child has, the mask says by its bits.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
+ * node's children are read first, the left one and then the right one, and merged by its mask.
  *
  * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
  * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which
@@ -7261,11 +7247,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     const size_t n = info->n;
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__quantized_head head;
-    lmc__side high, low;
+    lmc__side high, low = {NULL, 0};
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
-    low.list = NULL;
-    low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
@@ -7281,7 +7265,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #else
 
-/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {
@@ -7296,25 +7279,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
  * done with them. In order, with where it is done and what it is called when it fails:
  *
- *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
- *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
- *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
- *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
- *   -- only now dst is written --
- *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
- * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
- * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
- *
- * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule. */
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
+ * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
+ * is enough for any payload. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */
@@ -7819,9 +7789,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst. Bytes behind
- * the last block are an error only if all was asked for. */
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
+ * Bytes behind the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,
@@ -8135,13 +8104,9 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
  * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
- * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
- *
- * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
- * known anyhow. The first piece of a block has that.
- *
- * A file without tensors counts as one tensor of bytes. */
+ * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
+ * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
+ * file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -8431,8 +8396,8 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
- * for each worker, or one block if that is larger, whatever the file's size. */
+ * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
+ * block if that is larger. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -8615,9 +8580,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 /* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
-    lmc__part part;
-    part.data = data;
-    part.size = size;
+    const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
@@ -8630,8 +8593,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
- * it was asked for, and ends by bringing nothing. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
+ * nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -8673,7 +8636,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_status;
 }
 
-/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -8681,7 +8643,6 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_status;
 }
 
-/* So many bytes more are done. Called by the caller's thread, between steps. */
 static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
 {
     c->done += size;
@@ -8806,12 +8767,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
  * file_number. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
     size_t i;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    wanted.file_number = file_number;
     LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
     return i;
 }
@@ -9438,8 +9395,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
- * 3 bytes at least. */
+ * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {
@@ -9652,8 +9608,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 }
 
 /* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here; all other rules
- * lmc__list_files checks, which whoever calls this calls next. */
+ * entry before. Only what could not be written down is refused here (lmc__list_files). */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -9686,7 +9641,6 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-/* The FILE body of a description from the caller. */
 LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */
@@ -10105,7 +10059,6 @@ LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {
@@ -10169,14 +10122,12 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
 /* == snapshot/hashes.h ========================================================================= */
 
 /* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. It takes several times as long as all else, so it is done only if the
- * caller asks.
+ * fingerprints are not. Slow, so only if the caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
- * signed everything. The bytes of each file come in order (lmc__hash_content). */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
 #define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
@@ -10562,7 +10513,8 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
  * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
-    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    const lmc__range range = {run->stream, run->start, run->start + run->size};
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data;
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
@@ -10571,9 +10523,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
             return LMC_OK;
         }
     }
-    range.stream = run->stream;
-    range.start = run->start;
-    range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 
@@ -11007,7 +10956,6 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -11104,7 +11052,6 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plans the pieces of a job that covers the next size bytes of the stream, file by file. */
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {
@@ -12498,7 +12445,6 @@ static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
-/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                                 const void **value, size_t *size)
 {
@@ -12581,10 +12527,9 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
 
 /* == snapshot/find.h =========================================================================== */
 
-/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves. Names are unique
- * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
- * lost: those are "". */
+/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
+ * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
+ * are "". */
 
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
@@ -12653,15 +12598,12 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
 
 /* == snapshot/in_place.h ======================================================================= */
 
-/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
- *
- * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
- * file of the same path and size, that what it predicts will have. Blocks go from front to back and
- * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file. The answer is found in the tables of the reader, without bytes. */
+/* Whether a delta can be restored over the files of its base: each block is decoded where its
+ * prediction lies, so that must have the very place, in a file of the same path and size, that what
+ * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
+ * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
+ * bytes. */
 
-/* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;
@@ -12852,11 +12794,8 @@ LMC__COLD LMC_API void lmc_reader_free(lmc_reader *r)
 /* == snapshot/identify.h ======================================================================= */
 
 /* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and the same waves as of writer and restorer, without blocks:
- *
- *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
- *
- * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
+ * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
+ * for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)
@@ -12965,14 +12904,9 @@ LMC__COLD LMC_API enum lmc_status lmc_base_identify(const lmc_base *base,
 
 /* == snapshot/memory.h ========================================================================= */
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
- *
- *     data |----- written ---------------|- room -|
- *          0             ^ position      ^ size   ^ cap
- *                          of the stream   sink: appends here; source: ends here
- *
- * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
- * data may move, so it must not be read by another thread. */
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
+ * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
+ * move, so it must not be read by another thread. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
  * is no memory (LMC_ERR_MEMORY), what was written before is still there. */
@@ -13108,7 +13042,6 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 /* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
-/* A write or read may do a part, or be interrupted by a signal: both go on. */
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;
@@ -13170,12 +13103,8 @@ LMC_API enum lmc_status lmc_fd_source(lmc_source *source, int fd)
 
 /* == snapshot/one_call.h ======================================================================= */
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
- * everything reads them; and they read every LMC file that holds one file and has no base.
- *
- *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
- *     lmc_decompress LMC file in memory -> reader -> straight to dst
- */
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
+ * read every LMC file that holds one file and has no base. */
 
 /* A sink into memory of the caller's, which does not grow. */
 typedef struct lmc__fixed_sink {

@@ -9,11 +9,8 @@
  *     bits * (time that a bit is worth) + time
  *
  * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
- * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
- * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
+ * of a bit. Times are a table, not measured: bytes must not depend on the machine. Unit: 1/1024 of
+ * a cycle, of a Zen 4 core with AVX2. */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__CYCLE 1024u

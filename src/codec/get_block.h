@@ -14,25 +14,12 @@
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
  * done with them. In order, with where it is done and what it is called when it fails:
  *
- *   sync, header CRC, fields      lmc__read_block_info, lmc__parse_block_info   CORRUPT, CHECKSUM,
  *                                                                               UNSUPPORTED
- *   all of the payload is there   who reads the header: lmc_block_decode, ...   TRUNCATED
- *   a prediction has its size     lmc_block_decode, or who has read it          BASE_WRONG
- *   Payload_CRC                   lmc__decode_block                             CHECKSUM
- *   there is a prediction         lmc__decode_block                             BASE_MISSING
- *   lists, masks, tails           get_list.h, as they are read                  CORRUPT
- *   nothing is left over          lmc__get_planes, _delta, _quantized           CORRUPT
- *   -- only now dst is written --
- *   Content_CRC                   lmc__decode_block                             CHECKSUM
- *   the last three, if predicted  lmc__get_predicted                            BASE_WRONG
  *
- * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction. While
- * a payload is read, whatever it says, no access leaves the buffers, and time is in proportion to
- * the elements. A workspace of lmc_block_workspace_size() is enough for any payload.
- *
- * A wrong base is refused here, block by block, and by whoever opens a snapshot for all of it at
- * once, by its fingerprint (snapshot/origin.h). Where a snapshot is its own base, it is the file
- * that is wrong: then the status is that of the rule. */
+ * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
+ * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
+ * the buffers, and time is in proportion to the elements. A workspace of lmc_block_workspace_size()
+ * is enough for any payload. */
 
 /* The payload of a block that is not stored, by its layout: quantised elements; classes, where
  * there is a prediction; else plain planes. base: NULL where there is none. */

@@ -6,10 +6,8 @@
 #include "codec/workspace.h"
 #include "codec/get_gaps.h"
 
-/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it.
- *
- * A node's children are read first, the left one and then the right one, and merged by its mask.
- * How many elements a child has, the mask says by its bits.
+/* Reading a list of bytes: a constant, a mask tree, or as it is (spec 6). put_list.h writes it. A
+ * node's children are read first, the left one and then the right one, and merged by its mask.
  *
  * Safety: the input is not trusted. Each read is preceded by one comparison with what is left.
  * Nothing that is read becomes an address or a length, but two: the number of ones of a mask, which

@@ -258,11 +258,9 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     const size_t n = info->n;
     uint8_t *const spare = lmc__push_list(&d->stack, n);
     lmc__quantized_head head;
-    lmc__side high, low;
+    lmc__side high, low = {NULL, 0};
     LMC__CHECK(spare, LMC_ERR_WORKSPACE);
     LMC__TRY(lmc__get_quantized_head(d, &head, info, spare));
-    low.list = NULL;
-    low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
     LMC__VALID(d->in == d->end);
@@ -278,7 +276,6 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 
 #else
 
-/* A library without quantisers knows such blocks by their headers, so it can pass over them. */
 static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                           const lmc_block_info *info, uint32_t *crc)
 {

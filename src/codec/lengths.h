@@ -10,13 +10,7 @@
  *
  * So the symbols, by descending count, are also taken in *units* of 2, 4 .. 32, and Huffman's
  * algorithm is run over the units: a unit at depth d is 2^D leaves of length d + D, a flat node.
- * Neighbours in that order are alike in frequency, so it costs little:
- *
- *     N(0, 1) as F8_E4M3, 143 leaves        bits    cycles, by the table of cost.h
- *     units of 1                            6.488   2.10
- *             16                            6.512   1.44
- *             32                            6.591   1.25
- */
+ * Neighbours in that order are alike in frequency, so it costs little. */
 
 #ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u

@@ -183,12 +183,12 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
     return lmc__put_raw(e, row, n);
 }
 
-/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0.
- * Also 0 if it was noticed that elements or prediction have changed.
+/* Returns the size of the payload, if that is smaller than the elements and at most cap; else 0,
+ * also if it was noticed that elements or prediction have changed.
  *
  * The classes are counted before, in a pass of its own over the prediction: only then is it known
  * how long their lists are. Classes without elements have neither mask nor lists, those without
- * coded elements no lists: the decoder counts as this does. */
+ * coded elements no lists. */
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {

@@ -13,29 +13,25 @@
 /* Writing a list of bytes: a constant, a mask tree, or as it is (spec 6). get_list.h reads it.
  *
  * A tree is written by partitioning. The list is mapped to ranks (tree.h). At a node, the kernel
- * partition makes a mask of n bits, one for each element, and two lists: the elements that go left,
- * and those that go right. The mask is written, then the same is done to the left list and to the
- * right one. A child's n is a count of bits in its parent's mask, which the decoder counts, too: so
- * nothing but masks is stored.
+ * partition makes a mask, one bit for each element, and the lists of those that go left and right.
+ * The mask is written, then the same is done to the two lists. A child's n is a count of bits in
+ * its parent's mask: so nothing but masks is stored.
  *
  * A mask in which one bit is rare is itself a list of bytes worth coding: it is *nested*, coded by
- * this same recursion with a frozen tree, and its masks may be nested in turn. So a list of which
- * 1 % is not zero takes much less than a bit for each element.
+ * this same recursion with a frozen tree, and its masks may be nested in turn.
  *
  * Functions here return 0 if there is no room: the output would pass e->end. Then what has been
  * written is of no use, and the list, which partitioning has overwritten, is gone. The same where
- * the list has a symbol for which the tree has neither a code nor an escape, since elements have
- * changed after all of them were counted (put_block.h). Such a symbol's rank is above those of all
- * leaves: it goes right at each node, so it is found where the last leaf is, the rarest symbol's,
- * by a look at very few elements. */
+ * the list has a symbol without a code or an escape, since elements have changed after all of them
+ * were counted (put_block.h). Such a symbol's rank is above those of all leaves: it goes right at
+ * each node, so it is found where the last leaf is. */
 
 #ifndef LMC_NO_ENCODER
 static int lmc__put_node(lmc__encoder *e, lmc__node node, uint8_t *list, uint8_t *spare, size_t n);
 
 /* A mask is worth nesting if the bits that it is likely to save are worth the time (cost.h). It
- * takes n / 200 bits more than its information, about: what the frozen tree needs beyond the
- * entropy of independent bits. A short mask does not reach all nodes: one for eight bytes is
- * counted. */
+ * takes n / 200 bits more than its information, about. A short mask does not reach all nodes: one
+ * for eight bytes is counted. */
 static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t worth)
 {
     const uint64_t information =
@@ -49,8 +45,8 @@ static int lmc__is_worth_nesting(size_t n, size_t ones, unsigned level, uint32_t
 }
 
 /* The level of the frozen tree (spec 6.4) for a mask whose rarer bit is `rarer` of n: the nearest
- * in the logarithm from level 2 on (see lmc__frozen_counts); below, where the costs of neighbouring
- * trees are equal. spec/frozen_trees.py derives all of it. */
+ * in the logarithm from level 2 on; below, where the costs of neighbouring trees are equal
+ * (spec/frozen_trees.py). */
 static unsigned lmc__choose_level(size_t rarer, size_t n)
 {
     static const uint16_t border[LMC__FROZEN_LEVELS - 1] = {
@@ -348,9 +344,8 @@ static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 }
 
 /* How lmc__put_planned ends. SPOILED: as a tree the list takes more bytes than it has, against the
- * plan, which is made from a sample. Nothing is written, but the row is in pieces. A copy of each
- * list would make every block slower, so the caller makes the row again from the elements, which is
- * rare, and writes it by lmc__put_raw. */
+ * plan, which is made from a sample. Nothing is written, but the row is in pieces: the caller makes
+ * it again from the elements, and writes it by lmc__put_raw. */
 enum lmc__put { LMC__PUT_NO_ROOM, LMC__PUT_DONE, LMC__PUT_SPOILED };
 
 /* A list of n bytes as its plan says; row and spare are lists and are overwritten. root: of

@@ -12,24 +12,17 @@
 #include "codec/put_delta.h"
 #include "codec/put_block.h"
 
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
+/* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
+ * payload:
  *
  *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
  *                   |                                                             |
  *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
  *
  * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
+ * by the kernels of decoders. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
-/* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -80,9 +73,9 @@ static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params 
     }
 }
 
-/* A strip on its way through a quantiser, with rooms of the caller for all that is found. Three
- * callers go the same way: a block's encoder, lmc_quantizer_apply, which throws the codes away, and
- * a fit that measures what is lost (quantise/fit_error.h). */
+/* A strip on its way through a quantiser, with rooms of the caller for all that is found: of a
+ * block's encoder, lmc_quantizer_apply, and a fit that measures what is lost
+ * (quantise/fit_error.h). */
 typedef struct lmc__quant_strip {
     lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
     uint8_t *dst;             /* what decoding will give; may be source.elements */
@@ -156,11 +149,9 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
-    lmc__quant_source part;
-    part.elements = source->elements + i * width;
-    part.second = source->second ? source->second + i * width : NULL;
-    part.first = source->first + i;
-    part.n = n;
+    const lmc__quant_source part = {source->elements + i * width,
+                                    source->second ? source->second + i * width : NULL,
+                                    source->first + i, n};
     return part;
 }
 
@@ -325,7 +316,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     const lmc__quant_params *const q = job->quant;
     uint8_t *const payload = job->dst + LMC_BLOCK_HEADER_SIZE;
     const size_t size = job->src_size;
-    lmc__quant_source source;
+    const lmc__quant_source source = {job->src, job->base, job->first_element, size / q->width};
     lmc__block_coding coding;
     uint8_t *restored;
     size_t cap;
@@ -337,10 +328,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     e.scratch = lmc__open_workspace(&e.stack, ws, ws_size);
     restored = lmc__push_list(&e.stack, size);
     if (restored == NULL) return LMC_ERR_WORKSPACE;
-    source.elements = job->src;
-    source.second = job->base;
-    source.first = job->first_element;
-    source.n = size / q->width;
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
@@ -370,7 +357,6 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
 
 #elif !defined(LMC_NO_ENCODER)
 
-/* There are no quantisers, so no block asks for one. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {

@@ -33,11 +33,9 @@
 
 /* The leaves of each length 1 .. 15, of the frozen trees (spec 6.4), which code the bytes of masks
  * in which one bit is rarer than the other. A mask names one by its mode byte, and needs no header.
- *
- * Levels from 2 on: the best code of at most 15 bits for bytes whose bits are one with probability
- * 2^-(1 + level / 2), each by itself: 1/4 at level 2, 1/45 at level 9. Levels 0 and 1, for about
- * 0.42 and 0.36, as at the roots of ordinary planes, are the fast ones: nearly all leaves are in
- * flat nodes. spec/frozen_trees.py derives the numbers: --c prints this table, --why the costs. */
+ * Levels from 2 on are the best codes for bytes whose bits are one with probability 2^-(1 + level /
+ * 2); 0 and 1 are fast: nearly all leaves are in flat nodes. spec/frozen_trees.py derives the
+ * numbers. */
 static const uint8_t lmc__frozen_counts[LMC__FROZEN_LEVELS][LMC__MAX_LENGTH] = {
     {0, 0, 0, 0, 0, 0, 32, 160, 64, 0, 0, 0, 0, 0, 0},   /*  0 */
     {0, 0, 0, 0, 0, 16, 32, 64, 112, 32, 0, 0, 0, 0, 0}, /*  1 */
@@ -68,13 +66,8 @@ static const uint8_t lmc__frozen_order[256] = {
     183, 187, 189, 190, 207, 215, 219, 221, 222, 231, 235, 237, 238, 243, 245, 246, 249, 250, 252,
     127, 191, 223, 239, 247, 251, 253, 254, 255};
 
-/* For the tree in the picture above: n_leaves 5, length 1 3 3 3 3, symbol A B C D E, and
- *
- *     L           1      2      3      4 .. 16
- *     first[L]    0      1      1      5             leaves shorter than L
- *     start[L]    0    2^14   2^14   2^15            where the first of length L would start
- *
- * Entry 16, one behind the longest length, is the end of all: n_leaves and 2^15. */
+/* Entry 16 of first and start, one behind the longest length, is the end of all: n_leaves and
+ * 2^15. */
 typedef struct lmc__tree {
     unsigned n_leaves;
     unsigned escape;                     /* the escape's leaf; n_leaves if there is none */

@@ -80,8 +80,8 @@ static size_t lmc__count_ones_scalar(const uint8_t *mask, size_t size)
 }
 
 #if LMC__NEON
-/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in pairs
- * (vpaddl), 64, and again while they are added to the sums (vpadal). */
+/* vcnt counts in bytes. Four of its results are added as bytes, 32 at most, then widened in
+ * pairs. */
 static size_t lmc__count_ones_neon(const uint8_t *mask, size_t size)
 {
     uint32x4_t sum = vdupq_n_u32(0);

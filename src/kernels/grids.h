@@ -175,8 +175,7 @@ static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, con
         symbols[i] = (uint16_t)((unsigned)high[i] << low_bits | (low ? low[i] : 0u));
 }
 
-/* memcpy of what will not be looked at soon: past the caches, where the tier can. The caller ends
- * with LMC__FENCE_STREAMS. */
+/* memcpy, past the caches where the tier can. The caller ends with LMC__FENCE_STREAMS. */
 static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 {
     memcpy(dst, src, size);
@@ -225,7 +224,6 @@ static uint32_t lmc__sum_magnitudes_scalar(const uint8_t *src, size_t n, uint32_
     return sum;
 }
 
-/* The inverse of join_symbols, of symbols below 256 << low_bits. */
 static void lmc__cut_symbols_scalar(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                                     unsigned low_bits)
 {
@@ -364,7 +362,6 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-/* Which kind of grid is tested once, so that three loops have no test in a step. */
 LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
                                            uint32_t scale, const lmc__grid *grid)
 {
@@ -384,7 +381,6 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
-/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
 LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
                                               const uint8_t *second, size_t n,
                                               const lmc__grid *grid)
@@ -494,7 +490,6 @@ LMC__INLINE_VEC void lmc__quantize_log_step_vec(uint16_t *symbols, const uint8_t
     lmc__finish_step_vec(symbols, (lmc__i32v)t + 1, x, is_off, exceptions);
 }
 
-/* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
 LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
 {
     size_t sum = 0;
@@ -503,7 +498,6 @@ LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
     return sum;
 }
 
-/* One reciprocal and one lowest border for all elements, since they share scale and step. */
 LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
                                               uint32_t scale, const lmc__grid *grid)
 {
@@ -523,7 +517,6 @@ LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
-/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
 LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
                                                  const uint8_t *second, size_t n,
                                                  const lmc__grid *grid)
@@ -558,7 +551,6 @@ LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, u
     return rest + (uint32_t)lmc__sum_vec(sum);
 }
 
-/* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
 LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uint16_t *symbols,
                                           size_t n, unsigned low_bits)
 {

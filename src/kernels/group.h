@@ -94,7 +94,6 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
     return done->crc;
 }
 
-/* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
                                   const lmc__delta_block *block)
 {

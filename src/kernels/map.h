@@ -47,19 +47,15 @@ static void lmc__map_neon(uint8_t *dst, const uint8_t *src, size_t n, const uint
 #endif
 
 #if LMC__AVX2_TEXT
-/*
- * AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
+/* AVX2 looks up among 16 entries only, so the table is 16 rows of 16. But ranks are permutations in
  * which most rows just count up: there the distance between an entry and its place is the same
- * throughout.
+ * throughout. One shuffle, by a place's upper half, finds its row's distance. One more for each row
+ * that needs it, by the lower half, adds the corrections. All sums are modulo 256.
  *
  *     place     00 01 02 03 ...    10 11 12 13 ...    20 21 22 23 ...
  *     entry     05 06 07 08 ...    02 15 00 16 ...    30 31 32 33 ...
  *     distance  05 in all          F2, corrected by   10 in all
- *               the row            00 12 FC 11 ...
- *
- * One shuffle, by a place's upper half, finds its row's distance. One more for each row that needs
- * it, by the lower half, adds the corrections. All sums are modulo 256.
- */
+ *               the row            00 12 FC 11 ... */
 typedef struct lmc__rows {
     uint8_t distance[16]; /* of each row's first entry from its place */
     unsigned n;           /* rows to correct */

@@ -5,8 +5,7 @@
 #include "kernels/vec_avx512.h"
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
- * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
- * what that misses, and takes one addition for each vector. */
+ * last one (spec 7.1). It finds what a CRC-32C, linear over single bits, misses. */
 #if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */

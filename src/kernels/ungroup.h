@@ -80,7 +80,6 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
-/* The scalar tier: all of it is the rest. It does not stream. */
 static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
                                     const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)

@@ -162,8 +162,7 @@ LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
     return LMC_OK;
 }
 
-/* The passes, in the order of the table above. Each may find that the tensor must be kept as it
- * is (is_lossless). */
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
@@ -207,7 +206,6 @@ LMC__COLD static enum lmc_status lmc__check_fit_options(const lmc_source *elemen
     return LMC_OK;
 }
 
-/* Why a tensor is kept as it is, whatever its elements; or NULL. */
 static const char *lmc__find_obstacle(const lmc_quantizer *q, const lmc_quantizer_options *o)
 {
     if (o->dtype != LMC_F32 && o->dtype != LMC_BF16) return "its elements are not F32 or BF16";

@@ -13,13 +13,11 @@
  * the whole tensor.
  *
  * Elements with a prediction have a scale that follows from it: about the root of the second
- * moment, times 2^bias. An update m / (sqrt(v) + eps) is then a number of scales, alike in size in
- * all of the tensor, and there is nothing to store. What is found here is one bias for all, and the
- * floor, which stands for eps.
+ * moment, times 2^bias. What is found here is one bias for all, and the floor, which stands for
+ * eps.
  *
- * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
- * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
- * difference of bits is a ratio of floats, within 6 %. */
+ * Bits of floats serve as logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to
+ * the next, and a difference of bits is a ratio of floats, within 6 %. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 

@@ -161,7 +161,6 @@ static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
         const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
         q->codes[s] = (uint8_t)best;
         codes[best] += f->counts[s];
-        /* The symbol's own elements are spread over its interval: a 12th more. */
         squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
     }
     codes[0] += f->counts[0];

@@ -7,16 +7,12 @@
 #include "codec/put_quantised.h"
 
 /* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
+ * is known of their loss. fit.h makes one from a tensor's elements, snapshot/requantise.h from its
+ * blocks.
  *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
+ * The caller keeps it until all that was told of it is done. It does not change once it was made,
+ * so threads may share it. One that keeps its tensor as it is (is_lossless) is to everyone but the
+ * caller as if there were none. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
@@ -111,16 +107,12 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
-    lmc__quant_source source;
+    const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
     lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    source.elements = data;
-    source.second = second;
-    source.first = offset / q->width;
-    source.n = size / q->width;
     strip.symbols = symbols;
     strip.high = high;
     strip.low = q->low_bits ? low : NULL;

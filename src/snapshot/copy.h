@@ -9,10 +9,6 @@
 #ifndef LMC_NO_ENCODER
 
 /* A file of a reader to a writer, in pieces: what changes a snapshot's base, level or set of files.
- *
- *     reader: file, tensors -> (quantisers of those that have lost) -> lmc_writer_begin_file
- *             bytes, LMC__COPY_SIZE at a time -----------------------> lmc_writer_write
- *
  * A quantiser must live as long as the writer, which so gets and frees them (w->quantizers). */
 #define LMC__COPY_SIZE ((size_t)4 << 20)
 
@@ -32,7 +28,6 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
 }
 #endif
 
-/* The bytes; their CRC is that of the file, or the reader's index lies. */
 static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file_number,
                                        const lmc_file *file, lmc__buffer *piece)
 {

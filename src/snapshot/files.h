@@ -369,8 +369,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
  *     lmc_tensor[n]   lmc__item[n]   uint64_t[] (shapes)   characters
  *
  * Memory is at most some 200 times the body: an entry of 5 bytes may stand for a tensor whose name
- * has 510 of others. Time is linear in the body's size, whatever it says that it has: an entry has
- * 3 bytes at least. */
+ * has 510 of others. Time is linear in the body's size: an entry has 3 bytes at least. */
 LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_t *body,
                                                    size_t size)
 {

@@ -5,10 +5,9 @@
 #include "snapshot/index.h"
 #include "snapshot/reader.h"
 
-/* Files and tensors by name. Most callers want one tensor, some want all 100,000 of a model one by
- * one: so names are sorted once, at the first search, and each search halves. Names are unique
- * within a file and paths within a snapshot, but for the files of a damaged one whose paths are
- * lost: those are "". */
+/* Files and tensors by name. Names are sorted once, at the first search. They are unique within a
+ * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
+ * are "". */
 
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)

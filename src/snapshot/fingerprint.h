@@ -19,13 +19,9 @@
  *     pieces    |   a    |  b   |c| d     | e   |f|   g    |      (e and f: e is the gap)
  *
  * Pieces are planned in order (lmc__plan_piece), summed up by the workers in any order while a
- * block is in their caches, and joined in order (lmc__absorb): lmc__crc32c_combine makes the CRC of
- * a leaf of those of its pieces, without the bytes. Bytes of a gap need none.
- *
- * The CRC of the file is a CRC-32C, as those of blocks are, and is joined of theirs, which are
- * known anyhow. The first piece of a block has that.
- *
- * A file without tensors counts as one tensor of bytes. */
+ * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
+ * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
+ * file without tensors counts as one tensor of bytes. */
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;

@@ -9,14 +9,12 @@
 #include "snapshot/index_entries.h"
 
 /* SHA-256 of content, and the section that has them (spec/hash.md): good against forgers, as
- * fingerprints are not. It takes several times as long as all else, so it is done only if the
- * caller asks.
+ * fingerprints are not. Slow, so only if the caller asks.
  *
  *     u8 Algorithm, 7 zero bytes | Snapshot_Hash | for each file: hash of each tensor, hash of the
  *                                                  bytes that are of no tensor
  *
- * Snapshot_Hash is that of all that the snapshot says, the other hashes included: who signs it has
- * signed everything. The bytes of each file come in order (lmc__hash_content). */
+ * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
 #define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */

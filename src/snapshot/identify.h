@@ -9,11 +9,8 @@
 #include "snapshot/origin.h"
 
 /* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
- * The same digester and the same waves as of writer and restorer, without blocks:
- *
- *     stream -> in[0], a span -> jobs of 1 MiB -> pieces -> CRCs, by workers -> digester, in order
- *
- * Memory is a span, 4 MiB for each worker, and a fingerprint for each tensor. */
+ * The same digester and waves as of writer and restorer, without blocks. Memory is a span, 4 MiB
+ * for each worker, and a fingerprint for each tensor. */
 
 /* A task of a wave that codes nothing. The CRC of the file wants one of the job. */
 static void lmc__identify_task(void *arg, size_t index, unsigned worker)

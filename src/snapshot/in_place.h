@@ -8,15 +8,12 @@
 #include "snapshot/origin.h"
 #include "snapshot/reader.h"
 
-/* Whether a delta can be restored over the files of its base, so that no file is needed twice.
- *
- * Each block is decoded where its prediction lies, so a prediction must have the very place, in a
- * file of the same path and size, that what it predicts will have. Blocks go from front to back and
- * only once, and no block's prediction is another block's place: so nothing is overwritten before
- * it was used. Files that share a stream, and perhaps blocks, are left out: a block goes to one
- * file. The answer is found in the tables of the reader, without bytes. */
+/* Whether a delta can be restored over the files of its base: each block is decoded where its
+ * prediction lies, so that must have the very place, in a file of the same path and size, that what
+ * it predicts will have. Then nothing is overwritten before it was used. Files that share a stream,
+ * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
+ * bytes. */
 
-/* The base's files by path; of one path the order is any. */
 static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
 {
     size_t i;

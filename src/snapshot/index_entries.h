@@ -144,7 +144,6 @@ LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *
     lmc__keep_fingerprints(file, d->fingerprints);
 }
 
-/* The next block of the run whose section was the last. */
 static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_size,
                                         const uint8_t *header)
 {

@@ -2,14 +2,9 @@
 #include "base/platform.h"
 #include "snapshot/buffer.h"
 
-/* Memory in place of files: callbacks for writers, readers and whatever takes a stream.
- *
- *     data |----- written ---------------|- room -|
- *          0             ^ position      ^ size   ^ cap
- *                          of the stream   sink: appends here; source: ends here
- *
- * The caller owns the lmc_memory; sink, source and stream only point to it. While a sink writes,
- * data may move, so it must not be read by another thread. */
+/* Memory in place of files: callbacks for writers, readers and whatever takes a stream. The caller
+ * owns the lmc_memory; sink, source and stream only point to it. While a sink writes, data may
+ * move, so it must not be read by another thread. */
 
 /* A lmc_memory is a lmc__buffer that the caller can look into, and grows by the same rule. If there
  * is no memory (LMC_ERR_MEMORY), what was written before is still there. */

@@ -77,12 +77,8 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
  * file_number. */
 static size_t lmc__find_name(const lmc__item *items, size_t n, const char *name, size_t file_number)
 {
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)name, strlen(name), NULL, file_number, NULL};
     size_t i;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)name;
-    wanted.size = strlen(name);
-    wanted.file_number = file_number;
     LMC__FIND_FIRST(i, 0, n, lmc__compare_items(&items[i], &wanted) < 0);
     return i;
 }

@@ -7,12 +7,8 @@
 #include "snapshot/reader.h"
 #include "snapshot/stdio.h"
 
-/* Whole buffers and files by one call. What they make are ordinary LMC files of one file, so
- * everything reads them; and they read every LMC file that holds one file and has no base.
- *
- *     lmc_compress   bytes of a dtype -> writer -> a sink that ends at dst_cap
- *     lmc_decompress LMC file in memory -> reader -> straight to dst
- */
+/* Whole buffers and files by one call. What they make are ordinary LMC files of one file; and they
+ * read every LMC file that holds one file and has no base. */
 
 /* A sink into memory of the caller's, which does not grow. */
 typedef struct lmc__fixed_sink {
@@ -93,16 +89,11 @@ LMC__COLD LMC_API enum lmc_status lmc_compress(void *dst, size_t dst_cap, size_t
                                                const lmc_compress_options *options)
 {
     lmc_compress_options o;
-    lmc__fixed_sink fixed;
-    lmc_sink sink;
+    lmc__fixed_sink fixed = {(uint8_t *)dst, 0, dst_cap};
+    const lmc_sink sink = {lmc__write_fixed, &fixed};
     if (!dst_size || (!dst && dst_cap) || (!src && size) || (unsigned)dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    fixed.data = (uint8_t *)dst;
-    fixed.size = 0;
-    fixed.cap = dst_cap;
-    sink.write = lmc__write_fixed;
-    sink.user = &fixed;
     LMC__TRY(lmc__write_one_file(&sink, size, dtype, src, NULL, &o));
     *dst_size = fixed.size;
     return LMC_OK;

@@ -251,12 +251,9 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
 {
     const lmc__item *const items = (const lmc__item *)(const void *)o->backwards.data;
     const size_t n_items = o->backwards.size / sizeof *items;
-    lmc__item wanted;
+    const lmc__item wanted = {(const uint8_t *)end, strlen(end), NULL, 0, NULL};
     uint32_t found = 0;
     size_t i, n_looked = 0;
-    memset(&wanted, 0, sizeof wanted);
-    wanted.name = (const uint8_t *)end;
-    wanted.size = strlen(end);
     LMC__FIND_FIRST(i, 0, n_items, lmc__compare_ends(&items[i], &wanted) < 0);
     for (*n = 0; i < n_items && n_looked < LMC__MAX_ENDS; i++, n_looked++) {
         const lmc__item *const item = &items[i];
@@ -369,7 +366,8 @@ static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__r
  * one step deep, so that reading one never leads to another. */
 static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
 {
-    lmc__range *last = (lmc__range *)(void *)o->ranges.data, range;
+    const lmc__range range = {run->stream, run->start, run->start + run->size};
+    lmc__range *last = (lmc__range *)(void *)o->ranges.data;
     if (run->prediction == LMC__PREDICT_OWN) return LMC_OK;
     if (o->ranges.size) {
         last += o->ranges.size / sizeof *last - 1;
@@ -378,9 +376,6 @@ static enum lmc_status lmc__add_run(lmc__origin *o, const lmc__run *run)
             return LMC_OK;
         }
     }
-    range.stream = run->stream;
-    range.start = run->start;
-    range.end = run->start + run->size;
     return lmc__append(&o->ranges, &range, sizeof range);
 }
 

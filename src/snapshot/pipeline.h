@@ -24,8 +24,8 @@
  *     write                           out[0]: w0 out[1]: w1
  *
  * Writing and reading are two more tasks of the wave's parallel_for (lmc__step_task), so there are
- * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
- * for each worker, or one block if that is larger, whatever the file's size. */
+ * no threads but the caller's. A wave has LMC__WAVE_SIZE decoded bytes for each worker, or one
+ * block if that is larger. */
 
 typedef struct lmc__snapshot_job {
     lmc__job job;
@@ -290,9 +290,7 @@ static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 /* To be written beside the next wave. An empty one, or one that nobody wants, is none. */
 static enum lmc_status lmc__add_part(lmc__coder *c, const uint8_t *data, size_t size)
 {
-    lmc__part part;
-    part.data = data;
-    part.size = size;
+    const lmc__part part = {data, size};
     return c->sink.write && size ? lmc__append(&c->parts, &part, sizeof part) : LMC_OK;
 }
 
@@ -305,8 +303,8 @@ static void lmc__write_parts(lmc__coder *c)
         c->write_status = c->sink.write(c->sink.user, part[i].data, part[i].size);
 }
 
-/* A task: goes on with what is wanted of the stream, up to a portion. A stream may bring less than
- * it was asked for, and ends by bringing nothing. */
+/* A task: goes on with what is wanted of the stream, up to a portion. A stream ends by bringing
+ * nothing. */
 static void lmc__read_portion(lmc__coder *c)
 {
     const size_t end = lmc__min(c->read_size, c->read_got + c->read_portion);
@@ -348,7 +346,6 @@ static enum lmc_status lmc__run_step(lmc__coder *c)
     return c->read_status;
 }
 
-/* Writes what is still to be written, now, by the caller's thread. */
 static enum lmc_status lmc__drain(lmc__coder *c)
 {
     lmc__write_parts(c);
@@ -356,7 +353,6 @@ static enum lmc_status lmc__drain(lmc__coder *c)
     return c->write_status;
 }
 
-/* So many bytes more are done. Called by the caller's thread, between steps. */
 static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
 {
     c->done += size;

@@ -148,8 +148,7 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
 }
 
 /* A file's entry, and those of its tensors. prefix: so many bytes of the path are those of the
- * entry before. Only what could not be written down is refused here; all other rules
- * lmc__list_files checks, which whoever calls this calls next. */
+ * entry before. Only what could not be written down is refused here (lmc__list_files). */
 LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const lmc_file *file,
                                                         unsigned prefix)
 {
@@ -182,7 +181,6 @@ LMC__COLD static enum lmc_status lmc__append_file_entry(lmc__buffer *out, const 
     return lmc__append_tensors(out, file);
 }
 
-/* The FILE body of a description from the caller. */
 LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_file *file)
 {
     LMC__TRY(lmc__append_varint(out, 1)); /* of files */

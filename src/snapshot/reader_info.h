@@ -137,7 +137,6 @@ static const char *lmc__metadata_key(const lmc__tables *t, size_t i)
            ((const lmc__metadata_entry *)(const void *)t->metadata.data)[i].key_at;
 }
 
-/* The value is in the index itself, which stays. */
 LMC_API enum lmc_status lmc_reader_get_metadata(const lmc_reader *r, size_t i, const char **key,
                                                 const void **value, size_t *size)
 {

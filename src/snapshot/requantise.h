@@ -13,22 +13,18 @@
 #include "snapshot/reader.h"
 
 /* lmc_reader_recover_quantizer: from the heads of a tensor's blocks, the quantiser that they were
- * coded with.
- *
- * Whoever restores a snapshot and codes it again (at another level, without a base, with other
- * files) has elements that lie on a grid, of which only the old file knows. With it the same
- * elements come out, and about the same size. Blocks that come out otherwise are coded without loss
- * (is_recovered, see codec/put_quantised.h).
+ * coded with. Whoever codes a restored tensor again has elements that lie on a grid, of which only
+ * the old file knows. With it the same elements come out, and about the same size. Blocks that come
+ * out otherwise are coded without loss (is_recovered, see codec/put_quantised.h).
  *
  * A file may be made so that each head says something else. So the first head counts, and where the
- * others do not agree the tensor has no quantiser, which is no error. Blocks are read one by one;
- * their elements are not decoded.
+ * others do not agree the tensor has no quantiser, which is no error. Elements are not decoded.
  *
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
  *     end                                                 -> code of each symbol, n_groups scales
- */
+ * */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 

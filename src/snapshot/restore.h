@@ -238,7 +238,6 @@ static enum lmc_status lmc__fetch(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The same, where the stream must not end. */
 static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
 {
     LMC__TRY(lmc__fetch(r, size));
@@ -335,7 +334,6 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     return LMC_OK;
 }
 
-/* Plans the pieces of a job that covers the next size bytes of the stream, file by file. */
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
 {
     while (size != 0) {

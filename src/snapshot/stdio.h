@@ -71,7 +71,6 @@ LMC_API enum lmc_status lmc_stdio_source(lmc_source *source, FILE *file)
 /* The descriptor is the value of the pointer, so nothing has to live as long as the sink. */
 static int lmc__get_fd(void *user) { return (int)(intptr_t)user; }
 
-/* A write or read may do a part, or be interrupted by a signal: both go on. */
 static enum lmc_status lmc__write_fd(void *user, const void *data, size_t size)
 {
     const uint8_t *from = (const uint8_t *)data;

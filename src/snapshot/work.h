@@ -119,16 +119,9 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
 #ifndef LMC_NO_ENCODER
 /* What a writer keeps to, so that no reader refuses what it has written (R9-6). It does not know
  * how its base will be cut into blocks, so it keeps the account of a reader for each size that
- * blocks may have, from 4 KiB to 1 MiB, side by side:
- *
- *     blocks of 4 KiB      | | | |x| | | | | |y| | | |x| |      places that predictions jump to
- *     blocks of 8 KiB      |   |   |x  |   |   |y  |   |x
- *     ...
- *     blocks of 1 MiB      |       x       |    y      |
- *
- * Small blocks are missed often, large ones cost much. A prediction that one account cannot pay for
- * is not made. For a miss it pays three times: the block decoded, as many bytes encoded at most,
- * and the window that may be filled behind it. */
+ * blocks may have, from 4 KiB to 1 MiB. A prediction that one account cannot pay for is not made.
+ * For a miss it pays three times: the block decoded, as many bytes encoded at most, and the window
+ * that may be filled behind it. */
 #define LMC__REACH_LOG2 12u
 #define LMC__REACH_SIZES 9u
 #define LMC__REACH_COST 3u

@@ -23,11 +23,10 @@
 #include "snapshot/writer_groups.h"
 #ifndef LMC_NO_ENCODER
 
-/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
- * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
- * Everything is written once and in its order, so any sink will do. */
-
-/* The calls, in the order in which they are legal:
+/* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is in
+ * writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h. Everything
+ * is written once and in its order, so any sink will do. The calls, in the order in which they are
+ * legal:
  *
  *     open -> [ begin_file -> write, write_stream ... -> end_file ] -> finish -> free
  *               ^---------- once or more often, no two at once ---^
@@ -38,8 +37,7 @@
  *     | header | FILE 0 | RUN 0 | blocks | RUN 1 | blocks | FILE 1 | ... | BLKS | INDX | trailer |
  *       open     begin    as bytes come                     begin          finish
  *
- * w->offset is where the next byte goes, whether the sink has got it yet or not. w->body is one
- * buffer for whatever section is being made. */
+ * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
 /* Straight to the sink, behind what waits to be written. */
 static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
@@ -77,11 +75,9 @@ static unsigned lmc__plan_features(const lmc_writer_options *options)
            (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
 }
 
-/* One allocation, all zero, so that whatever fails the writer can be freed; then the header.
- *
- * What the options point to is the caller's and must stay until the writer is freed; the options
- * themselves are copied. The base's fingerprint is computed now, by a sort and a digest; its
- * bytes are read only where a tensor has the same name. */
+/* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
+ * the options point to is the caller's; the options themselves are copied. The base's fingerprint
+ * is computed now; its bytes are read only where a tensor has the same name. */
 LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc_sink *sink,
                                                   const lmc_writer_options *options)
 {
@@ -155,7 +151,7 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 
 /* Begins a file. What the caller describes is written down as a FILE body, and read again by the
  * function that every reader will check it with: what a reader would refuse is a wrong argument
- * here. The caller's file may go at once. */
+ * here. */
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
@@ -194,9 +190,8 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     return LMC_OK;
 }
 
-/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a
- * file of unknown size, what is left becomes its last run. Its size, its CRC, and the
- * fingerprints of its tensors go to the room that the index has kept for them. */
+/* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
+ * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
     lmc__listed_file *f;
@@ -230,9 +225,7 @@ static int lmc__is_reserved_key(const char *key)
     return 1;
 }
 
-/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted.
- *
- *     | u32 size of key | u32 size of value | key | value | */
+/* Keeps an entry, encoded as in the index (spec 8.3), until the end, when they are sorted. */
 static enum lmc_status lmc__add_metadata(lmc_writer *w, const char *key, const void *value,
                                          size_t size)
 {
@@ -377,8 +370,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     return LMC_OK;
 }
 
-/* The first error stays, and is all that any later call returns. So callers may leave all
- * statuses but the last one unread. `call` is not evaluated once there was an error. */
+/* The first error stays, and is all that any later call returns. `call` is not evaluated then. */
 #define LMC__STICKY(call)                                                                          \
     if (!w) return LMC_ERR_ARGUMENT;                                                               \
     if (w->status == LMC_OK) w->status = (call);                                                   \

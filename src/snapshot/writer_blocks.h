@@ -31,10 +31,8 @@
  *     jobs -> wave -> out[0] <-> out[1] -> sink
  *
  * The caller's memory may change while it is coded; then what comes out is of one reading
- * (lmc__encode_snapshot_task).
- *
- * A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a RUN section says how many
- * bytes follow: that many are there before any is coded.
+ * (lmc__encode_snapshot_task). A file of unknown size is cut into runs of LMC__PENDING_SIZE, for a
+ * RUN section says how many bytes follow.
  *
  * Each block has a slot in out as large as it can get: so sections and blocks of a wave lie in
  * order, with gaps, and are written as parts. A run's section stands before its first block
@@ -105,14 +103,10 @@ static int lmc__is_header_wanted(const lmc_writer *w)
 /* Notes where the run's blocks are, for who reads them back. */
 static enum lmc_status lmc__add_written_run(lmc_writer *w)
 {
-    lmc__written_run written;
-    if (!w->options.read_back) return LMC_OK;
-    written.range.stream = w->run.stream;
-    written.range.start = w->run.start;
-    written.range.end = w->run.start + w->run.size;
-    written.first_block = w->plan.block_crcs.size / 4 + w->coder.n_jobs;
-    written.block_size = w->run.block_size;
-    return lmc__append(&w->plan.written, &written, sizeof written);
+    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
+                                      w->run.block_size};
+    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)

@@ -20,19 +20,17 @@
  *     each its own   | FILE | RUN | block | FILE | RUN | block | FILE | RUN | block | ...
  *     a group        | FILE: 3 files | RUN | block |
  *
- * Two sections and a block take some 250 bytes and a tree: of a file of 1 KB that is most of it. In
- * a group a file takes its entry, twice (the index has a copy), and its fingerprint.
- *
- * The section stands before the bytes and tells all sizes, so small files wait in memory:
+ * Two sections and a block take some 250 bytes and a tree. In a group a file takes its entry, twice
+ * (the index has a copy), and its fingerprint. The section stands before the bytes and tells all
+ * sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
  *     write      -> w->group
  *     end_file   -> written if it is full
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
- * One file of a group costs the blocks that it lies in to read. A group prevents restoring over
- * the base, where a block goes to one file (in_place.h). So with a base a file that is the
- * base's waits only behind one that is not: then that is impossible anyhow. */
+ * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
+ * base a file that is the base's waits only behind one that is not. */
 
 /* A group is written when it has so many bytes, or files. */
 #define LMC__GROUP_SIZE ((size_t)4 << 20)
@@ -87,7 +85,6 @@ static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stre
     return LMC_OK;
 }
 
-/* What is known of a file when it has ended, of all of its bytes. */
 static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
 {
     lmc__digester *const d = &w->digester;
@@ -106,7 +103,6 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
 
 static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
-/* The FILE body of the last n of the list, which have no tensors. */
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
 {

@@ -480,12 +480,7 @@ LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *
 static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
                                            uint32_t base, uint64_t base_offset)
 {
-    lmc__segment segment;
-    memset(&segment, 0, sizeof segment);
-    segment.start = start;
-    segment.size = size;
-    segment.base = base;
-    segment.base_offset = base_offset;
+    const lmc__segment segment = {start, size, base_offset, base};
     return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
 }
 

@@ -78,9 +78,8 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
     return LMC_OK;
 }
 
-/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded. So
- * an error in a header may be found when the waves before it have been written to dst. Bytes behind
- * the last block are an error only if all was asked for. */
+/* The walk and the waves take turns: up to max_jobs headers are read, then their blocks decoded.
+ * Bytes behind the last block are an error only if all was asked for. */
 LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const void *src,
                                                 size_t src_size, uint64_t offset,
                                                 uint64_t total_size,

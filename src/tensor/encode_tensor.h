@@ -54,8 +54,6 @@ static void lmc__pack_wave(lmc__tensor_encoding *t)
     t->n_made = 0;
 }
 
-/* Task 0 packs one wave, the others make the next one. Packing is first, for it may take longest.
- */
 static void lmc__pack_and_encode_task(void *arg, size_t index, unsigned worker)
 {
     lmc__tensor_encoding *t = (lmc__tensor_encoding *)arg;
@@ -96,13 +94,8 @@ static size_t lmc__plan_wave(const lmc__tensor_encoding *t, uint64_t first, size
 }
 
 /* Makes all waves, of max_jobs each. slot: 0, or the bytes of a block's slot; then the wave before
- * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns:
- *
- *     step      1            2            3
- *     encode    w0, jobs A   w1, jobs B   w2, jobs A
- *     pack                   w0, jobs A   w1, jobs B   ...
- *
- * An error ends it at once: dst is then of no use, packed or not. */
+ * is packed meanwhile, whose jobs are needed at once, hence two sets that take turns. An error ends
+ * it at once: dst is then of no use. */
 static enum lmc_status lmc__encode_waves(lmc__tensor_encoding *t, size_t max_jobs, size_t slot)
 {
     lmc__job *const jobs = t->wave.jobs;
