@@ -2165,7 +2165,7 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t low =
         (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return lmc__collect_bits((ge & high) >> 7);
+    return (unsigned)((ge & high) * 0x0002040810204081u >> 56); /* as lmc__collect_bits, 7 above */
 }
 #endif
 
