@@ -255,7 +255,7 @@ static void measure_set(const char *name, const uint8_t *src, const uint8_t *bas
     job.enc = allocate(job.cap);
     job.dst = allocate(size);
     job.ws = allocate(job.ws_size);
-    for (tier = 1; tier < LMC_TIER_COUNT; tier++) {
+    for (tier = 0; tier < LMC_TIER_COUNT; tier++) {
         lmc__kernels wrapped;
         if (!wanted_tier(tier)) continue;
         real = lmc__find_kernels((enum lmc_tier)tier);

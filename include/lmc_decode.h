@@ -1250,6 +1250,13 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+
 /* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
  * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
  *
@@ -1277,16 +1284,12 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
- * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
+ * of a word change places, then pairs of bytes; for the inverse it is the other way about:
  *
- *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
-LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
-{
-    a &= 0x00000000FFFFFFFFu;
-    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
-    return (a | a << 8) & 0x00FF00FF00FF00FFu;
-}
+ *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
+ *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
+#define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
  * bit, and in the order of two's complement the bits below the sign of what is negative flip before
@@ -1310,17 +1313,16 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 {
     unsigned i;
     if (width == 2) {
-        const uint64_t low = v[0], high = v[1];
-        v[0] = lmc__spread_even(low) | lmc__spread_even(high) << 8;
-        v[1] = lmc__spread_even(low >> 32) | lmc__spread_even(high >> 32) << 8;
+        lmc__swap_bits(&v[0], &v[1], 0x0000FFFF0000FFFFu, 16);
+        for (i = 0; i < 2; i++) v[i] = lmc__swap_bytes(v[i], LMC__MIDDLE_BYTES, 8);
     }
     if (width == 4) lmc__transpose4(v);
     if (width == 8) lmc__transpose8(v);
     for (i = 0; i < width; i++) {
         const uint64_t e = lmc__from_residuals(v[i], width, order);
-        if (width == 4) {
+        if (width == 2 || width == 4) {
             lmc__store32(dst + 4 * i, (uint32_t)e);
-            lmc__store32(dst + 16 + 4 * i, (uint32_t)(e >> 32));
+            lmc__store32(dst + 4 * (width + i), (uint32_t)(e >> 32));
         } else lmc__store64(dst + 8 * i, e);
     }
 }
@@ -1342,12 +1344,6 @@ LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite ord
     return v >> 32 | v << 32;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
-LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
-{
-    const uint64_t t = (v ^ v >> shift) & lower;
-    return v ^ t ^ t << shift;
-}
 LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 {
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
@@ -1972,7 +1968,7 @@ LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
-#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
 /* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
@@ -1996,20 +1992,25 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
 
 /* Makes out of a message, before which the register is crc, a shorter one that begins with register
  * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least, and LMC__CRC_PIECE at most. */
+ * than these places at least. */
 LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                     size_t unit)
 {
-    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
-    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
-    memset(room, 0, places);
-    memcpy(sums, p, 64);
-    lmc__store32(sums, lmc__load32(p) ^ crc);
-    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
-    memset(sums + taken, 0, places);
-    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
-    memcpy(out + places, p + taken + places, size - taken - places);
-    return size - taken;
+    const size_t places = LMC__CRC_PLACES(unit);
+    uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;
+    size_t m;
+    memset(before, 0, places - 64);
+    memcpy(sums - 64, p, 64); /* nothing is added to the first places */
+    lmc__store32(sums - 64, lmc__load32(p) ^ crc);
+    for (p += 64, size -= 64; size >= places + 64; p += m, size -= m) {
+        m = lmc__min((size - places) / 64 * 64, LMC__CRC_PIECE);
+        lmc__crc_add_places(sums, p, sums, m, unit);
+        memmove(before, before + m, places);
+    }
+    memset(sums, 0, places);
+    lmc__crc_add_places(out, p, sums, places, unit);
+    memcpy(out + places, p + places, size - places);
+    return size;
 }
 
 /* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
@@ -2035,18 +2036,17 @@ static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
+    uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
     crc = ~crc;
-    while (size >= 512) {
-        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
-        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
-        size_t left;
-        if (piece >= 4096) {
-            left = lmc__crc_shorten(words, crc, p, piece, 8);
-            left = lmc__crc_shorten(bytes, 0, words, left, 1);
-        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
-        crc = lmc__crc_by_bits(0, bytes, left);
-        p += piece;
-        size -= piece;
+    if (size >= 4096) {
+        size = lmc__crc_shorten(words, crc, p, size, 8);
+        p = words;
+        crc = 0;
+    }
+    if (size >= 512) {
+        size = lmc__crc_shorten(bytes, crc, p, size, 1);
+        p = bytes;
+        crc = 0;
     }
     return ~lmc__crc_by_bits(crc, p, size);
 }
@@ -2267,6 +2267,18 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     }
 #define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
 
+/* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
+ * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
+#ifndef LMC__VECTOR_LOOPS
+#if (defined(__clang__) || __GNUC__ >= 12 || defined(_MSC_VER)) &&                                 \
+    (defined(__SSE2__) || defined(_M_X64) || defined(__ARM_NEON) || defined(__ALTIVEC__) ||        \
+     defined(__VX__) || defined(__wasm_simd128__) || defined(__riscv_vector))
+#define LMC__VECTOR_LOOPS 1
+#else
+#define LMC__VECTOR_LOOPS 0
+#endif
+#endif
+
 /* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
 LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, size_t n,
@@ -2275,7 +2287,7 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     uint64_t v[8];
     size_t i = 0;
     unsigned p;
-    if (width == 2) /* of constant length, which compilers turn into vector code by themselves */
+    if (LMC__VECTOR_LOOPS && width == 2)
         for (; i + 16 <= n; i += 16) {
             const uint8_t *low = planes->row[0] + i, *high = planes->row[1] + i;
             uint16_t e[16];
@@ -3194,10 +3206,9 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
         if (sum) done.sum += LMC__SUM64(k, dst + i * width, m * width);
-        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
     if (sum) *sum = done.sum;
-    return done.crc;
+    return k->crc32c(done.crc, dst + done.n * width, (n - done.n) * width);
 }
 
 /* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */

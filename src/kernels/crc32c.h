@@ -55,7 +55,7 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
  *
  *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
-#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
 /* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
@@ -79,20 +79,25 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
 
 /* Makes out of a message, before which the register is crc, a shorter one that begins with register
  * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
- * than these places at least, and LMC__CRC_PIECE at most. */
+ * than these places at least. */
 LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
                                     size_t unit)
 {
-    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
-    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
-    memset(room, 0, places);
-    memcpy(sums, p, 64);
-    lmc__store32(sums, lmc__load32(p) ^ crc);
-    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
-    memset(sums + taken, 0, places);
-    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
-    memcpy(out + places, p + taken + places, size - taken - places);
-    return size - taken;
+    const size_t places = LMC__CRC_PLACES(unit);
+    uint8_t before[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = before + places;
+    size_t m;
+    memset(before, 0, places - 64);
+    memcpy(sums - 64, p, 64); /* nothing is added to the first places */
+    lmc__store32(sums - 64, lmc__load32(p) ^ crc);
+    for (p += 64, size -= 64; size >= places + 64; p += m, size -= m) {
+        m = lmc__min((size - places) / 64 * 64, LMC__CRC_PIECE);
+        lmc__crc_add_places(sums, p, sums, m, unit);
+        memmove(before, before + m, places);
+    }
+    memset(sums, 0, places);
+    lmc__crc_add_places(out, p, sums, places, unit);
+    memcpy(out + places, p + places, size - places);
+    return size;
 }
 
 /* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
@@ -118,18 +123,17 @@ static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
+    uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
     crc = ~crc;
-    while (size >= 512) {
-        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
-        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
-        size_t left;
-        if (piece >= 4096) {
-            left = lmc__crc_shorten(words, crc, p, piece, 8);
-            left = lmc__crc_shorten(bytes, 0, words, left, 1);
-        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
-        crc = lmc__crc_by_bits(0, bytes, left);
-        p += piece;
-        size -= piece;
+    if (size >= 4096) {
+        size = lmc__crc_shorten(words, crc, p, size, 8);
+        p = words;
+        crc = 0;
+    }
+    if (size >= 512) {
+        size = lmc__crc_shorten(bytes, crc, p, size, 1);
+        p = bytes;
+        crc = 0;
     }
     return ~lmc__crc_by_bits(crc, p, size);
 }

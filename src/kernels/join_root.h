@@ -85,10 +85,9 @@ static uint32_t lmc__join_strips(const lmc__kernels *k, uint8_t *dst,
         m = lmc__min(LMC__STRIP_ELEMENTS(width), n - i);
         n_right = lmc__join_strip(k, dst + i * width, source, i, m, n_right);
         if (sum) done.sum += LMC__SUM64(k, dst + i * width, m * width);
-        done.crc = k->crc32c(done.crc, dst + i * width, m * width);
     }
     if (sum) *sum = done.sum;
-    return done.crc;
+    return k->crc32c(done.crc, dst + done.n * width, (n - done.n) * width);
 }
 
 /* The tiers without a loop of their own: scalar, NEON, SIMDe. They do not stream. */

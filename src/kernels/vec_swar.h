@@ -19,6 +19,13 @@ LMC__INLINE void lmc__swap_bits(uint64_t *a, uint64_t *b, uint64_t mask, unsigne
     *a ^= t << shift;
 }
 
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+
 /* width 4: words {e0 e4}, {e1 e5}, {e2 e6}, {e3 e7} <-> planes 0..3. In each half of the words it
  * is a transpose of 4 by 4 bytes, by swaps of 2 by 2 squares, where 21 is byte 1 of element 2:
  *
@@ -46,24 +53,12 @@ LMC__INLINE void lmc__transpose8(uint64_t *v)
     for (i = 0; i < 4; i++) lmc__swap_bits(&v[i], &v[i + 4], 0x00000000FFFFFFFFu, 32);
 }
 
-/* width 2, both directions: words {e0 e1 e2 e3}, {e4 ..} -> bytes of even position, then of odd
- * position. The bytes between are masked out, and the gaps halved in number and doubled in size:
+/* width 2: words {e0 e1 e4 e5}, {e2 e3 e6 e7} <-> planes 0, 1. In each half the bytes in the middle
+ * of a word change places, then pairs of bytes; for the inverse it is the other way about:
  *
- *     a . b . c . d .      a b . . c d . .      a b c d . . . . */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE uint64_t lmc__gather_even(uint64_t a) /* bytes 0, 2, 4, 6 to the low half */
-{
-    a &= 0x00FF00FF00FF00FFu;
-    a = (a | a >> 8) & 0x0000FFFF0000FFFFu;
-    return (a | a >> 16) & 0x00000000FFFFFFFFu;
-}
-#endif
-LMC__INLINE uint64_t lmc__spread_even(uint64_t a) /* and back; the high half of a is ignored */
-{
-    a &= 0x00000000FFFFFFFFu;
-    a = (a | a << 16) & 0x0000FFFF0000FFFFu;
-    return (a | a << 8) & 0x00FF00FF00FF00FFu;
-}
+ *     v[0]   00 01 10 11   bytes      00 10 01 11    pairs      00 10 20 30
+ *     v[1]   20 21 30 31   ---->      20 30 21 31    ---->      01 11 21 31 */
+#define LMC__MIDDLE_BYTES 0x0000FF000000FF00u
 
 /* Each element of a word of them to its residual against 0, and back (spec 5.1): a rotation by one
  * bit, and in the order of two's complement the bits below the sign of what is negative flip before
@@ -99,13 +94,13 @@ LMC__INLINE void lmc__split8(uint64_t v[8], const uint8_t *src, unsigned width,
 {
     unsigned i;
     for (i = 0; i < width; i++)
-        v[i] = width == 4 ? lmc__load32(src + 4 * i) | (uint64_t)lmc__load32(src + 16 + 4 * i) << 32
-                          : lmc__load64(src + 8 * i);
+        v[i] = width == 2 || width == 4
+                   ? lmc__load32(src + 4 * i) | (uint64_t)lmc__load32(src + 4 * (width + i)) << 32
+                   : lmc__load64(src + 8 * i);
     for (i = 0; i < width; i++) v[i] = lmc__to_residuals(v[i], width, order);
     if (width == 2) {
-        const uint64_t a = v[0], b = v[1];
-        v[0] = lmc__gather_even(a) | lmc__gather_even(b) << 32;
-        v[1] = lmc__gather_even(a >> 8) | lmc__gather_even(b >> 8) << 32;
+        for (i = 0; i < 2; i++) v[i] = lmc__swap_bytes(v[i], LMC__MIDDLE_BYTES, 8);
+        lmc__swap_bits(&v[0], &v[1], 0x0000FFFF0000FFFFu, 16);
     }
     if (width == 4) lmc__transpose4(v);
     if (width == 8) lmc__transpose8(v);
@@ -117,17 +112,16 @@ LMC__INLINE void lmc__join8(uint8_t *dst, uint64_t v[8], unsigned width, enum lm
 {
     unsigned i;
     if (width == 2) {
-        const uint64_t low = v[0], high = v[1];
-        v[0] = lmc__spread_even(low) | lmc__spread_even(high) << 8;
-        v[1] = lmc__spread_even(low >> 32) | lmc__spread_even(high >> 32) << 8;
+        lmc__swap_bits(&v[0], &v[1], 0x0000FFFF0000FFFFu, 16);
+        for (i = 0; i < 2; i++) v[i] = lmc__swap_bytes(v[i], LMC__MIDDLE_BYTES, 8);
     }
     if (width == 4) lmc__transpose4(v);
     if (width == 8) lmc__transpose8(v);
     for (i = 0; i < width; i++) {
         const uint64_t e = lmc__from_residuals(v[i], width, order);
-        if (width == 4) {
+        if (width == 2 || width == 4) {
             lmc__store32(dst + 4 * i, (uint32_t)e);
-            lmc__store32(dst + 16 + 4 * i, (uint32_t)(e >> 32));
+            lmc__store32(dst + 4 * (width + i), (uint32_t)(e >> 32));
         } else lmc__store64(dst + 8 * i, e);
     }
 }
@@ -162,12 +156,6 @@ LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite ord
     return v >> 32 | v << 32;
 }
 
-/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
-LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
-{
-    const uint64_t t = (v ^ v >> shift) & lower;
-    return v ^ t ^ t << shift;
-}
 LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
 {
     return v ^ ((v ^ (v >> 32 | v << 32)) & both);
@@ -224,7 +212,7 @@ LMC__INLINE unsigned lmc__compare8(uint64_t v, uint64_t s_times_ones)
     uint64_t low =
         (v | high) - (s_times_ones & ~high); /* bit 7 of a byte: its low 7 bits >= those of s */
     uint64_t ge = (v & ~s_times_ones) | (~(v ^ s_times_ones) & low);
-    return lmc__collect_bits((ge & high) >> 7);
+    return (unsigned)((ge & high) * 0x0002040810204081u >> 56); /* as lmc__collect_bits, 7 above */
 }
 #endif
 
