@@ -2,7 +2,7 @@
 
     from lmc_integrations.lightning import ModelCheckpoint   # was: from lightning.pytorch.callbacks
 
-    trainer = Trainer(callbacks=[ModelCheckpoint("run", save_top_k=5, monitor="loss")])
+    trainer = Trainer(callbacks=[ModelCheckpoint("run", save_top_k=5, monitor="loss", save_last=True)])
     trainer.fit(model, ckpt_path="last")
 
 Names, rotation and the best model are Lightning's; the files are NAME.lmc, most of them deltas.
@@ -49,7 +49,8 @@ class SeriesIO(TorchCheckpointIO):
     def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
         if not str(path).endswith(".lmc"):
             return super().load_checkpoint(path, map_location, weights_only)
-        found: dict[str, Any] = load_checkpoint(path, map_location=map_location, weights_only=weights_only is None or weights_only)
+        weights_only = weights_only is None or weights_only
+        found: dict[str, Any] = load_checkpoint(path, map_location=map_location, weights_only=weights_only)
         return found
 
     def remove_checkpoint(self, path: Any) -> None:
@@ -72,7 +73,8 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         strategy = trainer.strategy
-        if type(strategy).load_checkpoint is not Strategy.load_checkpoint or type(strategy).save_checkpoint is not Strategy.save_checkpoint:
+        own = (type(strategy).load_checkpoint, type(strategy).save_checkpoint)
+        if own != (Strategy.load_checkpoint, Strategy.save_checkpoint):
             raise ValueError(f"{type(strategy).__name__} writes shards, of which no series is made: see lmc_codec.dcp")
         super().setup(trainer, pl_module, stage)
         if "://" in str(self.dirpath):

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import lmc_codec
-from lmc_codec import CorruptError, NotFoundError
+from lmc_codec import CorruptError, LMCError, NotFoundError
 
-from ._core import Link, NewFile, look_at, measure_depths, printable
+from ._core import Link, NewFile, look_at, measure_depths, printable, sync_directory
 
 __all__ = ["Series"]
 
@@ -52,8 +52,8 @@ class _List:
         self.entries: dict[str, dict[str, Any]] = {}  # in the order of adding
         with suppress(FileNotFoundError):
             self._parse(self.path.read_bytes())
-        files = (x for x in os.scandir(directory) if x.name.endswith(".lmc") and x.name[0] != "." and x.is_file(follow_symlinks=False))
-        paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files)
+        files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and x.name[0] != "."]
+        paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files if x.is_file(follow_symlinks=False))
         links = {name: look_at(path) for _, path, name in paths}
         #: Those that can be read.
         self.links: dict[str, Link] = {name: link for name, link in links.items() if link is not None}
@@ -61,11 +61,13 @@ class _List:
         for entry in self.entries.values():
             if entry["state"] != KEPT and entry["name"] not in links:
                 entry["state"] = GONE
-        self.entries = {name: entry for name, entry in self.entries.items() if "fingerprint" in entry}  # `lmc` was killed while it added
+        # others are of an `lmc` that was killed while it added
+        self.entries = {name: entry for name, entry in self.entries.items() if "fingerprint" in entry}
         for name, link in self.links.items():
             old = self.entries.get(name, {"state": GONE})
             if old["state"] == GONE or old["fingerprint"] != link.fingerprint.hex():
-                self.put(name, FORGOTTEN if old["state"] == FORGOTTEN else KEPT)
+                with suppress(LMCError):  # a damaged one is not in the list
+                    self.put(name, FORGOTTEN if old["state"] == FORGOTTEN else KEPT)
 
     def _parse(self, data: bytes) -> None:
         size = len(CHECK % 0)
@@ -94,10 +96,10 @@ class _List:
 
     def put(self, name: str, state: str) -> None:
         """The file of that name becomes the last entry."""
-        with lmc_codec.open(self.links[name].path, base="auto", threads=1) as reader:
-            size = sum(x.size for x in reader.files)
+        with lmc_codec.open(self.links[name].path, threads=1) as reader:
+            entry = {"name": name, "state": state, "fingerprint": reader.fingerprint.hex(), "size": sum(x.size for x in reader.files)}
         self.entries.pop(name, None)
-        self.entries[name] = {"name": name, "state": state, "fingerprint": self.links[name].fingerprint.hex(), "size": size, "time": int(time.time())}
+        self.entries[name] = {**entry, "time": int(time.time())}
 
     def names(self, state: str) -> list[str]:
         return [name for name, x in self.entries.items() if x["state"] == state and name in self.links]
@@ -143,7 +145,7 @@ class Series:
     def _change(self) -> Iterator[_List]:
         os.makedirs(self.directory, exist_ok=True)
         with open(self.directory / ".lock", "a") as file:
-            with suppress(ImportError):  # Windows, where there is no `lmc series` either
+            with suppress(ImportError, OSError):  # Windows, and file systems without locks
                 import fcntl
 
                 fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
@@ -171,13 +173,15 @@ class Series:
 
         return self._add(name, lambda path, base: save_checkpoint(state, path, base=base, **self._how))
 
-    def add(self, name: str, source: str | os.PathLike[str]) -> Path:
-        """Adds the files of a directory: those of torch.save() and safetensors by their tensors."""
+    def add(self, name: str, source: str | os.PathLike[str], *, verify: bool = False) -> Path:
+        """Adds the files of a directory: those of torch.save() and safetensors by their tensors. verify: reads it back."""
 
         def write(path: Path, base: Path | None) -> None:
             with lmc_codec.Writer(path, base=None if base is None else lmc_codec.open(base, base="auto"), **self._how) as w:
                 for file in sorted(x for x in Path(source).rglob("*") if not x.is_dir()):
                     w.add_file(file, file.relative_to(source).as_posix())
+            if verify:
+                lmc_codec.verify(path, base="auto")
 
         return self._add(name, write)
 
@@ -218,7 +222,10 @@ class Series:
         try:
             os.link(self.path(name), self.path(aside))
         except OSError:  # a file system without links
-            shutil.copyfile(self.path(name), self.path(aside))
+            with open(self.path(name), "rb") as old, open(self.path(aside), "wb") as new:
+                shutil.copyfileobj(old, new, PIECE)
+                os.fsync(new.fileno())
+        sync_directory(str(self.directory))
         found.links[aside] = found.links[name]
         found.links[aside].path = str(self.path(aside))
 

@@ -2,6 +2,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 import warnings
 
 import pytest
@@ -37,13 +39,14 @@ class Model(pl.LightningModule):
         return torch.optim.AdamW(self.parameters(), lr=1e-3)
 
 
-def make(directory, *, ours=True, steps=12, **options):
+def make(directory, *, ours=True, steps=12, strategy="auto", devices=1, **options):
     torch.set_num_threads(1)
     torch.manual_seed(1)
     options = {"every_n_train_steps": 2, "save_top_k": -1, **options}
     callback = (ModelCheckpoint if ours else callbacks.ModelCheckpoint)(directory, **options)
     trainer = pl.Trainer(
-        accelerator="cpu", max_steps=steps, callbacks=[callback], logger=False, enable_progress_bar=False, enable_model_summary=False
+        accelerator="cpu", max_steps=steps, callbacks=[callback], logger=False, enable_progress_bar=False, enable_model_summary=False,
+        strategy=strategy, devices=devices,
     )  # fmt: skip
     return trainer, Model(), torch.utils.data.DataLoader(torch.zeros(24), batch_size=4), callback
 
@@ -68,6 +71,10 @@ def test_a_training_goes_on_from_each_step(tmp_path):
     for name in names:
         again, _ = fit(tmp_path / "ours", str(tmp_path / "ours" / f"{name}.lmc"))
         assert same(again, straight)
+    command = [sys.executable, "-m", "lmc_codec", "-d", "-o", tmp_path / "x.ckpt", tmp_path / "ours" / f"{names[-1]}.lmc"]
+    subprocess.run(command, check=True)
+    loaded = Model.load_from_checkpoint(tmp_path / "x.ckpt")
+    assert all(torch.equal(x, loaded.state_dict()[name]) for name, x in straight.state_dict().items())
 
 
 @pytest.mark.parametrize(
@@ -98,6 +105,17 @@ def test_rotation_is_lightnings(tmp_path, options):
     if "save_last" in options:
         plain, options = ({**x, "steps": 22} for x in (plain, options))
         assert fit(tmp_path / "ours", "last", **options)[0].seen == fit(tmp_path / "theirs", "last", **plain)[0].seen
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_two_ranks(tmp_path):
+    options = {"strategy": "ddp_fork", "devices": 2}
+    straight, _ = fit(tmp_path, **options)
+    names = Series(tmp_path).names()
+    assert len(names) == 6
+    again, _ = fit(tmp_path, str(tmp_path / f"{names[1]}.lmc"), **options)
+    assert all(torch.equal(x, again.state_dict()[name]) for name, x in straight.state_dict().items())
+    assert len(Series(tmp_path).names()) > 6
 
 
 class Sharding(SingleDeviceStrategy):

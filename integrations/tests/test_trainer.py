@@ -5,8 +5,9 @@ import hashlib
 import os
 import random
 import shutil
-import signal
-import time
+import socket
+import subprocess
+import sys
 
 import lmc_codec
 import pytest
@@ -44,14 +45,14 @@ class Told(transformers.TrainerCallback):
 class Finished(transformers.TrainerCallback):
     """Writes down which ones SeriesCallback has finished, and says so."""
 
-    def __init__(self, path, fd):
-        self.path, self.fd = path, fd
+    def __init__(self, path, report):
+        self.path, self.report = path, report
 
     def on_step_begin(self, args, state, control, **unused):
         if state.global_step:
             with open(self.path, "a") as file:
                 file.write(f"checkpoint-{state.global_step}\n")
-        os.write(self.fd, b"x")
+        self.report()
 
 
 def digest(directory):
@@ -176,7 +177,7 @@ def test_what_is_refused(tmp_path):
     for name, value in (("fsdp", True), ("deepspeed", "x.json"), ("save_on_each_node", True)):
         other = copy.copy(args)
         setattr(other, name, value)
-        with pytest.raises(ValueError, match="FSDP, DeepSpeed .* see lmc_codec.dcp"):
+        with pytest.raises(ValueError, match="FSDP, DeepSpeed, .* see lmc_codec.dcp"):
             SeriesCallback(other)
     other = copy.copy(args)
     other.push_to_hub, other.hub_strategy = True, transformers.trainer_utils.HubStrategy("checkpoint")
@@ -192,40 +193,55 @@ def test_what_is_refused(tmp_path):
     assert callback.series.names() == [] and shard.exists()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-def test_twenty_kills(tmp_path):
+def test_twenty_kills(tmp_path, run_killed):
     """At any moment all that were finished are there, bit for bit; and in the end all is as without interruption."""
-    rng, n_kills, is_done = random.Random(1), 0, False
-    arguments = {"max_steps": 60, "save_steps": 1}
-    while not is_done:
-        read_end, write_end = os.pipe()
-        child = os.fork()
-        if child == 0:
-            try:
-                callbacks = [Finished(tmp_path / "finished", write_end)]
-                trainer, callback = make_trainer(tmp_path / "run", told=tmp_path / "x", callbacks=callbacks, **arguments)
-                trainer.train(resume_from_checkpoint=callback.restore())
-                torch.save([trainer.model.state_dict(), losses(trainer)], tmp_path / "end.pt")
-                os._exit(0)
-            finally:
-                os._exit(1)
-        os.close(write_end)
-        if n_kills < 20:
-            os.read(read_end, 1)
-            start = time.monotonic()
-            os.read(read_end, 1)
-            time.sleep(rng.uniform(0, 1.5) * (time.monotonic() - start))  # in the next step, somewhere
-            os.kill(child, signal.SIGKILL)
-            n_kills += 1
-        is_done = os.waitpid(child, 0)[1] == 0
-        os.close(read_end)
+    rng = random.Random(1)
+    arguments = {"max_steps": 9999, "lr_scheduler_type": "constant"}
+
+    def work(report):
+        callbacks = [Finished(tmp_path / "finished", report)]
+        trainer, callback = make_trainer(tmp_path / "run", told=tmp_path / "x", callbacks=callbacks, save_steps=1, **arguments)
+        trainer.train(resume_from_checkpoint=callback.restore())
+        torch.save([trainer.model.state_dict(), losses(trainer)], tmp_path / "end.pt")
+
+    for n in range(20):
+        assert not run_killed(work, rng)
         series, finished = Series(tmp_path / "run" / "series"), (tmp_path / "finished").read_text().split()
-        assert set(finished) <= set(series.names()) and len(series.names()) <= len(set(finished)) + 1
-        for name in series.names()[-3:] if n_kills < 20 else series.names():
+        names = series.names()
+        assert set(finished) <= set(names) and len(names) <= len(set(finished)) + 1
+        for name in names[-2:] if n < 19 else names:
             series.restore(name, tmp_path / "restored")
             assert digest(tmp_path / "restored") == (tmp_path / f"{name}.told").read_text(), name
-    assert n_kills == 20
-    trainer, _ = make_trainer(tmp_path / "straight", series=False, **{**arguments, "save_strategy": "no"})
+    arguments["max_steps"] = int(names[-1].split("-")[1]) + 2
+    assert run_killed(work)
+    trainer, _ = make_trainer(tmp_path / "straight", series=False, save_strategy="no", **arguments)
     trainer.train()
     weights, seen = torch.load(tmp_path / "end.pt")
     assert all(torch.equal(x, weights[name]) for name, x in trainer.model.state_dict().items()) and seen == losses(trainer)
+
+
+def run_rank(directory):
+    """In one of two processes: trains to the end from the last checkpoint, or the beginning."""
+    trainer, callback = make_trainer(directory, save_steps=4, ddp_backend="gloo")
+    trainer.train(resume_from_checkpoint=callback.restore(os.environ.get("RESUME")))
+    torch.save([trainer.model.state_dict(), losses(trainer)], f"{directory}.{trainer.args.process_index}.pt")
+
+
+def test_two_ranks(tmp_path):
+    ends = []
+    for resume in ({}, {"RESUME": "checkpoint-4"}):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = str(s.getsockname()[1])
+        code = f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); import test_trainer; test_trainer.run_rank({str(tmp_path / 'run')!r})"
+        environ = {**os.environ, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", **resume}
+        ranks = [subprocess.Popen([sys.executable, "-c", code], env={**environ, "RANK": x, "LOCAL_RANK": x}) for x in "01"]
+        assert [x.wait(600) for x in ranks] == [0, 0]
+        ends.append([torch.load(f"{tmp_path}/run.{x}.pt") for x in "01"])
+        series = Series(tmp_path / "run" / "series")
+        assert set(series.names()) == {"checkpoint-4", "checkpoint-8", "checkpoint-12"}
+        with lmc_codec.open(series.path("checkpoint-8"), base="auto") as reader:
+            assert {"rng_state_0.pth", "rng_state_1.pth", "optimizer.pt"} <= {x.path for x in reader.files}
+    for weights, seen in (*ends[0], *ends[1]):
+        assert all(torch.equal(x, weights[name]) for name, x in ends[0][0][0].items())
+        assert not seen or seen == ends[0][0][1]

@@ -1,0 +1,280 @@
+"""Series: a directory of training states, which `lmc series` understands."""
+
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+
+import lmc_codec
+import pytest
+import torch
+from lmc_integrations import series as module
+from lmc_integrations.series import Series
+
+
+link = os.link
+
+
+def state_of(n):
+    w = torch.randn(20_000, generator=torch.Generator().manual_seed(1))
+    for i in range(n + 1):
+        w[i::50] += 0.1
+    return {"w": w, "n": n}
+
+
+def check(series, name, n):
+    state = series.load(name)
+    assert state["n"] == n and torch.equal(state["w"], state_of(n)["w"])
+
+
+def command(*args):
+    done = subprocess.run([sys.executable, "-m", "lmc_codec", *map(str, args)], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def listed(directory):
+    found = json.loads(command("series", directory, "list", "--json"))["snapshots"]
+    return {x["name"]: (x["state"], x["kind"], x.get("base")) for x in found}
+
+
+def test_the_command_understands_it(tmp_path):
+    series = Series(tmp_path / "s", every=4)
+    for n in range(6):
+        assert series.save(f"step-{n}", state_of(n)) == tmp_path / "s" / f"step-{n}.lmc"
+    bases = {f"step-{n}": ("kept", "delta", f"step-{n - 1}") if n % 4 else ("kept", "anchor", None) for n in range(6)}
+    assert listed(tmp_path / "s") == bases
+    command("series", tmp_path / "s", "restore", "3", "-o", tmp_path / "3.pt")
+    assert torch.load(tmp_path / "3.pt")["n"] == 3
+    series.forget("step-1", "step-3", "no such")
+    assert series.names() == ["step-0", "step-2", "step-4", "step-5"]
+    assert listed(tmp_path / "s")["step-1"] == ("forgotten", "delta", "step-0") and "step-3" not in listed(tmp_path / "s")
+    command("series", tmp_path / "s", "verify")
+    command("series", tmp_path / "s", "gc")  # step-2 is coded anew
+    torch.save(state_of(6), tmp_path / "step-6.pt")
+    command("series", tmp_path / "s", "add", tmp_path / "step-6.pt", "--name", "step-6")
+    series.save("step-7", state_of(7))
+    command("series", tmp_path / "s", "verify")
+    assert listed(tmp_path / "s")["step-2"][:2] == ("kept", "delta") and listed(tmp_path / "s")["step-7"][2] == "step-6"
+    for n in (0, 2, 4, 5, 6, 7):
+        check(series, f"step-{n}", n)
+    check(series, None, 7)
+    (tmp_path / "s" / "series.json").unlink()
+    assert set(Series(tmp_path / "s").names()) == {f"step-{n}" for n in (0, 2, 4, 5, 6, 7)}
+    series.save("step-8", state_of(8))
+    command("series", tmp_path / "s", "verify")
+
+
+def test_rotation(tmp_path):
+    """Deltas of the first of their chain: one file more than are kept, two after a new one has begun."""
+    series, kept = Series(tmp_path, keep=4, every=6), []
+    for n in range(20):
+        name = "last" if n % 3 == 2 else f"{n}"
+        series.save(name, state_of(n))
+        series.rotate("0")
+        kept = [x for x in kept if x[0] != name] + [(name, n)]
+        while len(kept) > 4:
+            kept.pop(1)
+        assert series.names() == [x for x, _ in kept] and len(list(tmp_path.glob("*.lmc"))) <= 4 + 2
+        for name, n in kept:
+            check(series, name, n)
+    command("series", tmp_path, "verify")
+    assert sum(kind == "anchor" for _, kind, _ in listed(tmp_path).values()) in (2, 3)
+    few = Series(tmp_path / "few", keep=3)
+    for n in range(5):
+        few.save(f"{n}", state_of(n))
+        few.rotate()
+    assert {x[1] for x in listed(tmp_path / "few").values()} == {"anchor"}
+    assert sorted(x.name for x in (tmp_path / "few").glob("*.lmc")) == ["2.lmc", "3.lmc", "4.lmc"]
+
+
+def test_directories(tmp_path):
+    series = Series(tmp_path / "s", quantize="*m.exp_avg=bits:8")
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "x.json").write_text("{}")
+    (tmp_path / "a" / "empty").touch()
+    big = os.urandom(module.PIECE + 5)
+    (tmp_path / "a" / "b" / "big").write_bytes(big)
+    torch.save({"m.exp_avg": torch.randn(200, 200)}, tmp_path / "a" / "o.pt")
+    series.add("one", tmp_path / "a")
+    (tmp_path / "a" / "x.json").write_text("[]")
+    series.add("two", tmp_path / "a")
+    (tmp_path / "a" / "y").touch()
+    series.restore("one", tmp_path / "a")
+    assert sorted(os.listdir(tmp_path / "a")) == ["b", "empty", "o.pt", "x.json"] and (tmp_path / "a" / "x.json").read_text() == "{}"
+    series.restore(None, tmp_path / "c")
+    assert (tmp_path / "c" / "x.json").read_text() == "[]" and (tmp_path / "c" / "b" / "big").read_bytes() == big
+    assert sorted(os.listdir(tmp_path)) == ["a", "c", "s"]
+    with lmc_codec.open(series.path("one")) as r:
+        assert r.info("m.exp_avg").loss is not None
+
+
+def test_what_is_refused(tmp_path):
+    for wrong in ("", ".x", "-x", "a/b", "a\\b", "a\nb", "x" * 201):
+        with pytest.raises(ValueError, match="cannot name a snapshot"):
+            Series(tmp_path).save(wrong, {})
+    with pytest.raises(ValueError, match="1 or more"):
+        Series(tmp_path, every=0)
+    with pytest.raises(lmc_codec.NotFoundError, match="no snapshot is there yet"):
+        Series(tmp_path / "new").load()
+    assert Series(tmp_path / "new").names() == [] and os.listdir(tmp_path) == []
+    series = Series(tmp_path)
+    series.save("a", state_of(0))
+    whole = (tmp_path / "series.json").read_bytes()
+    for bad in (b"", whole[:-5], whole.replace(b"kept", b"Kept"), b"{}", whole.replace(b'"lmc_series": 1', b'"lmc_series": 2')):
+        (tmp_path / "series.json").write_bytes(bad)
+        with pytest.raises(lmc_codec.CorruptError, match="series.json: damaged.*rebuild"):
+            series.save("b", state_of(1))
+    assert sorted(os.listdir(tmp_path)) == [".lock", "a.lmc", "series.json"]
+    command("series", tmp_path, "rebuild")
+    series.save("b", state_of(1))
+    check(series, "a", 0)
+
+
+def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
+    """Files that are no snapshots, or lack their base, are in nobody's way; a chain that is broken is not gone on with."""
+    series = Series(tmp_path / "s")
+    for n in range(3):
+        series.save(f"{n}", state_of(n))
+    (tmp_path / "s" / "x.lmc").write_bytes(b"no snapshot")
+    os.mkdir(tmp_path / "s" / "y.lmc")
+    os.symlink("2.lmc", tmp_path / "s" / "z.lmc")
+    os.unlink(tmp_path / "s" / "1.lmc")
+    assert series.names() == ["0", "2"]
+    series.save("3", state_of(3))
+    assert listed(tmp_path / "s")["3"][2] == "0"
+    check(series, None, 3)
+    with pytest.raises(lmc_codec.MissingBaseError):
+        series.load("2")
+    alone = Series(tmp_path / "alone")
+    os.mkdir(tmp_path / "alone")
+    os.rename(tmp_path / "s" / "2.lmc", tmp_path / "alone" / "2.lmc")
+    alone.save("4", state_of(4))
+    assert alone.names() == ["2", "4"]
+    check(alone, "4", 4)
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "file").write_bytes(b"x")
+
+    def fail(*args, **options):
+        raise lmc_codec.CorruptError("as if memory were bad")
+
+    monkeypatch.setattr(lmc_codec, "verify", fail)
+    with pytest.raises(lmc_codec.CorruptError):
+        alone.add("5", tmp_path / "d", verify=True)
+    assert alone.names() == ["2", "4"]
+
+
+class Stop(BaseException):
+    pass
+
+
+def no_links(source, target, **options):
+    if "aside" in sys._getframe(1).f_code.co_name:
+        raise PermissionError
+    return link(source, target, **options)
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_stop_at_every_step(tmp_path, monkeypatch, has_links):
+    """Whatever was the last thing that the disk has seen: all that are kept are there, and the next save works."""
+    k, is_through = 0, False
+    while not is_through:
+        directory = tmp_path / f"{k}"
+        series = Series(directory, keep=4, every=3)
+        for n in range(4):
+            series.save("last" if n % 2 else f"{n}", state_of(n))
+        left = k
+
+        def stop_at(function):
+            def stopping(*args, **options):
+                nonlocal left
+                left -= 1
+                if left == -1:
+                    raise Stop
+                return function(*args, **options)
+
+            return stopping
+
+        with monkeypatch.context() as m:
+            for name in ("replace", "link", "unlink", "fsync"):
+                m.setattr(os, name, stop_at(getattr(os, name)))
+            if not has_links:
+                m.setattr(os, "link", no_links)
+            try:
+                series.save("last", state_of(4))
+                series.forget("2")
+                is_through = True
+            except Stop:
+                pass
+        again = Series(directory, keep=4, every=3)
+        assert {"0", "last"} <= set(again.names()) <= {"0", "2", "last"} and ("2" in again.names() or again.load("last")["n"] == 4)
+        for name in again.names():
+            check(again, name, again.load(name)["n"] if name == "last" else int(name))
+        assert again.load("last")["n"] in (3, 4)
+        again.save("last", state_of(5))
+        again.save("6", state_of(6))
+        assert again.load("last")["n"] == 5
+        if k % 4 == 0:
+            command("series", directory, "verify")
+        check(again, "0", 0)
+        k += 1
+    assert k > 8
+
+
+def test_twenty_kills(tmp_path, run_killed):
+    """Of those that were finished and not forgotten none is missing; `last` is replaced again and again."""
+    rng, told, n = random.Random(1), tmp_path / "told", 0
+    series = Series(tmp_path / "s", keep=4, every=5)
+
+    def tell(*words):
+        with open(told, "a") as file:
+            print(*words, file=file)
+
+    def work(report):
+        torch.set_num_threads(1)
+        for i in range(n, n + 99):
+            for name in ("last", f"step-{i}"):
+                tell("begin", name, i)
+                series.save(name, state_of(i))
+                tell("end", name, i)
+                report()
+            series.rotate()
+
+    for _ in range(20):
+        assert not run_killed(work, rng)
+        lines = [x.split() for x in told.read_text().splitlines()]
+        ends = {name: int(i) for what, name, i in lines if what == "end"}
+        begun = {name: int(i) for what, name, i in lines}
+        names = series.names()
+        for name in names:
+            found = series.load(name)["n"]
+            assert ends.get(name, 0) <= found <= begun[name]
+            check(series, name, found)
+        assert {"last", *[name for name in ends if name != "last"][-2:]} <= set(names)
+        n = max(begun.values()) + 1
+    assert len(ends) > 20
+    command("series", tmp_path / "s", "verify")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_a_full_disk(tmp_path):
+    """As a limit of the size of files has it: nothing new, nothing lost, and it goes on when there is room."""
+    series = Series(tmp_path)
+    series.save("a", state_of(0))
+    before = sorted(os.listdir(tmp_path))
+    child = os.fork()
+    if child == 0:
+        try:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+            series.save("b", {"w": torch.randn(100_000)})
+        except OSError:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert sorted(os.listdir(tmp_path)) == before and series.names() == ["a"]
+    check(series, "a", 0)
+    series.save("b", state_of(1))
+    check(series, "b", 1)
