@@ -17,6 +17,7 @@
 #include "../sys/attributes.h"
 #include "../sys/memory.h"
 #include "../sys/names.h"
+#include "../../formats/container.h"
 #include "../../formats/printable.h"
 #include "../sys/report.h"
 #include "cat.h"
@@ -187,21 +188,11 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
     return code;
 }
 
-static int is_suffix_of(const char *suffix, const char *name)
-{
-    const size_t size = strlen(name), length = strlen(suffix);
-    return size > length && strcmp(name + size - length, suffix) == 0;
-}
-
 /* The suffix by which programs know what the source was; "" if it has none, or the name has it. */
 static const char *missing_suffix(const struct snapshot *e)
 {
-    static const char *const suffixes[] = {".safetensors", ".gguf", ".npy", ".pt",
-                                           ".pth",         ".bin",  ".ckpt"};
-    for (unsigned i = 0; e->source && i < sizeof suffixes / sizeof *suffixes; i++)
-        if (is_suffix_of(suffixes[i], e->source) && !is_suffix_of(suffixes[i], e->name))
-            return suffixes[i];
-    return "";
+    const char *const suffix = e->source ? container_suffix(e->source) : "";
+    return strcmp(container_suffix(e->name), suffix) == 0 ? "" : suffix;
 }
 
 /* Where it goes: what was asked for, with that suffix. To be freed. */
