@@ -49,7 +49,7 @@ say = $(if $(V),,@$(if $(findstring s,$(firstword -$(MAKEFLAGS))),,echo "$1"; ))
 # nothing in a file that is right. Who has no Python goes on with the file that is there, and is
 # warned if src/ has lines that it has not.
 HEADERS = lmc.h $(wildcard include/*.h)
-LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h src/*/*.inl))
+LMC_SOURCES = $(filter-out src/objects/%,$(wildcard src/*.in src/*.h src/*/*.h))
 lmc.h: tools/amalgamate.py $(LMC_SOURCES)
 	@if python3 -c 'import sys; sys.exit(sys.version_info < (3, 9))' 2>/dev/null; \
 	then python3 tools/amalgamate.py; \
@@ -126,7 +126,7 @@ build/dev/lmc-dev.a: $(DEV_KERNELS) build/dev/rest.o
 	$(call say,AR $@)$(AR) rcs $@ $^
 $(DEV_KERNELS): build/dev/%.o: src/objects/%.c \
     $(wildcard src/api.h src/objects/*.h src/base/* src/kernels/*)
-build/dev/rest.o: src/objects/rest.c $(wildcard src/*.h src/*.in src/*/*.h src/*/*.inl)
+build/dev/rest.o: src/objects/rest.c $(wildcard src/*.h src/*.in src/*/*.h)
 $(DEV_KERNELS) build/dev/rest.o:
 	@mkdir -p build/dev
 	$(call say,CC $<)$(COMPILE) -Isrc -c $< -o $@

@@ -55,7 +55,7 @@
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name:
  *   interface  api
  *   base       platform status bytes options wire_block wire_file
- *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              split_join count map partition merge flatten strip split_root join_root classes
  *              group ungroup patch changes grids tiers dispatch
  *   codec      dtypes half tree quant_params job workspace cost block_header huffman lengths plan
@@ -1110,7 +1110,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK and LMC__TRY. */
+ * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -1260,11 +1260,13 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
+/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
+ * of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
+#define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
 /* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
@@ -1462,6 +1464,11 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     return LMC_OK;
 }
 
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
@@ -1505,6 +1512,7 @@ enum {
 /* == base/wire_file.h ========================================================================== */
 
 /* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
+#ifndef LMC_NO_SNAPSHOT
 
 /* Header (spec 3.1). */
 #define LMC__HEADER_SIZE 64u
@@ -1569,6 +1577,7 @@ enum {
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+#endif
 #endif
 
 /* == kernels/types.h =========================================================================== */
@@ -1666,6 +1675,15 @@ typedef struct lmc__grouping {
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
+/* A block of a delta: the prediction of n elements, `width` bytes each. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    enum lmc__order order;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
 /* A list for each class and plane. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
@@ -1733,10 +1751,8 @@ typedef struct lmc__kernels {
     size_t (*count_ones)(const uint8_t *mask, size_t size);
     void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                           unsigned width, const lmc__grouping *grouping, uint8_t *tally);
-    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                        const lmc__class_sides *sides, size_t n, unsigned width,
-                        enum lmc__order order, const lmc__grouping *grouping,
-                        lmc__streaming streaming);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const lmc__class_sides *sides,
+                        const lmc__delta_block *block, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
@@ -1752,8 +1768,7 @@ typedef struct lmc__kernels {
                         unsigned split);
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     uint32_t (*group)(const struct lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, enum lmc__order order,
-                      const lmc__grouping *grouping);
+                      const lmc__delta_block *block);
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                            size_t most, const uint8_t *src, const uint8_t *base, size_t n,
                            unsigned width);
@@ -1768,7 +1783,6 @@ typedef struct lmc__kernels {
                             const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
@@ -1843,114 +1857,20 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of
- * the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0],
- * [1], [2]: which bytes move in each step of expanding; [3]: the packed bytes, as many as m has
- * one bits. */
-static const uint64_t lmc__moves[256][4] =
-    {{0,0,0,0},{0,0,0,255},{0,0,255,255},{0,0,0,0xFFFF},{0,255,0,255},{0,0,0xFF00,0xFFFF},{0,0,
-    0xFFFF,0xFFFF},{0,0,0,0xFFFFFF},{0,255,0xFF0000,255},{0,0xFF00,0,0xFFFF},{0,0xFF00,255,0xFFFF},
-    {0,0,0xFF0000,0xFFFFFF},{0,0xFFFF,0,0xFFFF},{0,0,0xFFFF00,0xFFFFFF},{0,0,0xFFFFFF,0xFFFFFF},{0,
-    0,0,0xFFFFFFFF},{255,0,0,255},{0,0xFF00,0xFF000000,0xFFFF},{0,0xFF00,0xFF0000FF,0xFFFF},{0,
-    0xFF0000,0,0xFFFFFF},{0,0xFFFF,0xFF000000,0xFFFF},{0,0xFF0000,0xFF00,0xFFFFFF},{0,0xFF0000,
-    0xFFFF,0xFFFFFF},{0,0,0xFF000000,0xFFFFFFFF},{0,0xFFFF,0xFFFF0000,0xFFFF},{0,0xFFFF00,0,
-    0xFFFFFF},{0,0xFFFF00,255,0xFFFFFF},{0,0,0xFFFF0000,0xFFFFFFFF},{0,0xFFFFFF,0,0xFFFFFF},{0,0,
-    0xFFFFFF00,0xFFFFFFFF},{0,0,0xFFFFFFFF,0xFFFFFFFF},{0,0,0,0xFFFFFFFFFF},{255,0,0xFF00000000,
-    255},{0xFF00,0,0,0xFFFF},{0xFF00,0,255,0xFFFF},{0,0xFF0000,0xFF00000000,0xFFFFFF},{0xFF00,255,0,
-    0xFFFF},{0,0xFF0000,0xFF0000FF00,0xFFFFFF},{0,0xFF0000,0xFF0000FFFF,0xFFFFFF},{0,0xFF000000,0,
-    0xFFFFFFFF},{0xFF00,255,0xFF0000,0xFFFF},{0,0xFFFF00,0xFF00000000,0xFFFFFF},{0,0xFFFF00,
-    0xFF000000FF,0xFFFFFF},{0,0xFF000000,0xFF0000,0xFFFFFFFF},{0,0xFFFFFF,0xFF00000000,0xFFFFFF},{0,
-    0xFF000000,0xFFFF00,0xFFFFFFFF},{0,0xFF000000,0xFFFFFF,0xFFFFFFFF},{0,0,0xFF00000000,
-    0xFFFFFFFFFF},{0xFFFF,0,0,0xFFFF},{0,0xFFFF00,0xFFFF000000,0xFFFFFF},{0,0xFFFF00,0xFFFF0000FF,
-    0xFFFFFF},{0,0xFFFF0000,0,0xFFFFFFFF},{0,0xFFFFFF,0xFFFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF00,
-    0xFFFFFFFF},{0,0xFFFF0000,0xFFFF,0xFFFFFFFF},{0,0,0xFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFF,
-    0xFFFFFF0000,0xFFFFFF},{0,0xFFFFFF00,0,0xFFFFFFFF},{0,0xFFFFFF00,255,0xFFFFFFFF},{0,0,
-    0xFFFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0,0xFFFFFFFF},{0,0,0xFFFFFFFF00,0xFFFFFFFFFF},{0,0,
-    0xFFFFFFFFFF,0xFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFF},{255,0xFF00000000,0,255},{0xFF00,0,
-    0xFF0000000000,0xFFFF},{0xFF00,0,0xFF00000000FF,0xFFFF},{0xFF0000,0,0,0xFFFFFF},{0xFF00,255,
-    0xFF0000000000,0xFFFF},{0xFF0000,0,0xFF00,0xFFFFFF},{0xFF0000,0,0xFFFF,0xFFFFFF},{0,0xFF000000,
-    0xFF0000000000,0xFFFFFFFF},{0xFF00,255,0xFF0000FF0000,0xFFFF},{0xFF0000,0xFF00,0,0xFFFFFF},
-    {0xFF0000,0xFF00,255,0xFFFFFF},{0,0xFF000000,0xFF0000FF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,0,
-    0xFFFFFF},{0,0xFF000000,0xFF0000FFFF00,0xFFFFFFFF},{0,0xFF000000,0xFF0000FFFFFF,0xFFFFFFFF},{0,
-    0xFF00000000,0,0xFFFFFFFFFF},{0xFFFF,0,0xFF0000000000,0xFFFF},{0xFF0000,0xFF00,0xFF000000,
-    0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF,0xFFFFFF},{0,0xFFFF0000,0xFF0000000000,0xFFFFFFFF},
-    {0xFF0000,0xFFFF,0xFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF000000FF00,0xFFFFFFFF},{0,0xFFFF0000,
-    0xFF000000FFFF,0xFFFFFFFF},{0,0xFF00000000,0xFF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFFFF0000,
-    0xFFFFFF},{0,0xFFFFFF00,0xFF0000000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFF00000000FF,0xFFFFFFFF},{0,
-    0xFF00000000,0xFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFF0000000000,0xFFFFFFFF},{0,0xFF00000000,
-    0xFFFFFF00,0xFFFFFFFFFF},{0,0xFF00000000,0xFFFFFFFF,0xFFFFFFFFFF},{0,0,0xFF0000000000,
-    0xFFFFFFFFFFFF},{0xFFFF,0,0xFFFF00000000,0xFFFF},{0xFFFF00,0,0,0xFFFFFF},{0xFFFF00,0,255,
-    0xFFFFFF},{0,0xFFFF0000,0xFFFF00000000,0xFFFFFFFF},{0xFFFF00,255,0,0xFFFFFF},{0,0xFFFF0000,
-    0xFFFF0000FF00,0xFFFFFFFF},{0,0xFFFF0000,0xFFFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFF0000,0xFFFFFF},{0,0xFFFFFF00,0xFFFF00000000,0xFFFFFFFF},{0,
-    0xFFFFFF00,0xFFFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFF},{0,0,0xFFFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,0,0xFFFFFF},{0,0xFFFFFF00,
-    0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFFFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0,
-    0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00,0xFFFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF,0xFFFFFFFFFF},{0,0,0xFFFFFF000000,0xFFFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0,0xFFFFFFFFFF},{0,0xFFFFFFFF00,255,0xFFFFFFFFFF},{0,
-    0,0xFFFFFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0,0xFFFFFFFFFF},{0,0,0xFFFFFFFFFF00,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFF},{255,0xFF00000000,
-    0xFF000000000000,255},{0xFF00,0xFF0000000000,0,0xFFFF},{0xFF00,0xFF0000000000,255,0xFFFF},
-    {0xFF0000,0,0xFF000000000000,0xFFFFFF},{0xFF00,0xFF00000000FF,0,0xFFFF},{0xFF0000,0,
-    0xFF00000000FF00,0xFFFFFF},{0xFF0000,0,0xFF00000000FFFF,0xFFFFFF},{0xFF000000,0,0,0xFFFFFFFF},
-    {0xFF00,0xFF00000000FF,0xFF0000,0xFFFF},{0xFF0000,0xFF00,0xFF000000000000,0xFFFFFF},{0xFF0000,
-    0xFF00,0xFF0000000000FF,0xFFFFFF},{0xFF000000,0,0xFF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0,0xFFFF00,0xFFFFFFFF},{0xFF000000,0,0xFFFFFF,
-    0xFFFFFFFF},{0,0xFF00000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF,0xFF0000000000,0,0xFFFF},
-    {0xFF0000,0xFF00,0xFF0000FF000000,0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF0000FF,0xFFFFFF},
-    {0xFF000000,0xFF0000,0,0xFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FF000000,0xFFFFFF},{0xFF000000,
-    0xFF0000,0xFF00,0xFFFFFFFF},{0xFF000000,0xFF0000,0xFFFF,0xFFFFFFFF},{0,0xFF00000000,
-    0xFF0000FF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FFFF0000,0xFFFFFF},{0xFF000000,0xFFFF00,
-    0,0xFFFFFFFF},{0xFF000000,0xFFFF00,255,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFF0000,
-    0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,0,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFFFF00,0xFFFFFFFFFF},
-    {0,0xFF00000000,0xFF0000FFFFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0,0xFFFFFFFFFFFF},{0xFFFF,
-    0xFF0000000000,0xFF00000000,0xFFFF},{0xFFFF00,0,0xFF000000000000,0xFFFFFF},{0xFFFF00,0,
-    0xFF0000000000FF,0xFFFFFF},{0xFF000000,0xFF0000,0xFF00000000,0xFFFFFFFF},{0xFFFF00,255,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFF0000,0xFF0000FF00,0xFFFFFFFF},{0xFF000000,0xFF0000,
-    0xFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF00,255,
-    0xFF000000FF0000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFF00000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FF0000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFF000000FFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFFFF000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF000000000000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFF00000000FFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFF000000,0xFFFFFFFFFFFF},{0xFF000000,
-    0xFFFFFF,0xFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0xFF000000000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFF0000000000FF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFF0000,0xFFFFFFFFFFFF},{0,
-    0xFFFFFFFFFF,0xFF000000000000,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFFFF00,0xFFFFFFFFFFFF},{0,
-    0xFF0000000000,0xFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0xFF000000000000,0xFFFFFFFFFFFFFF},{0xFFFF,
-    0xFFFF00000000,0,0xFFFF},{0xFFFF00,0,0xFFFF0000000000,0xFFFFFF},{0xFFFF00,0,0xFFFF00000000FF,
-    0xFFFFFF},{0xFFFF0000,0,0,0xFFFFFFFF},{0xFFFF00,255,0xFFFF0000000000,0xFFFFFF},{0xFFFF0000,0,
-    0xFF00,0xFFFFFFFF},{0xFFFF0000,0,0xFFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000000000,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFFFF0000FF0000,0xFFFFFF},{0xFFFF0000,0xFF00,0,0xFFFFFFFF},
-    {0xFFFF0000,0xFF00,255,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FF0000,0xFFFFFFFFFF},{0xFFFF0000,
-    0xFFFF,0,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFFFF0000FFFFFF,0xFFFFFFFFFF},{0,0xFFFF00000000,0,0xFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFF0000000000,
-    0xFFFFFF},{0xFFFF0000,0xFF00,0xFF000000,0xFFFFFFFF},{0xFFFF0000,0xFF00,0xFF0000FF,0xFFFFFFFF},
-    {0,0xFFFFFF0000,0xFFFF0000000000,0xFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFF000000,0xFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,0xFFFF000000FFFF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFF000000,0xFFFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFFFF0000,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFF0000000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFF00000000FF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFF0000000000,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFFFF00,0xFFFFFFFFFFFF},{0,0xFFFF00000000,0xFFFFFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFF0000000000,0xFFFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFFFF00000000,0xFFFFFF},{0xFFFFFF00,0,0,
-    0xFFFFFFFF},{0xFFFFFF00,0,255,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF00000000,0xFFFFFFFFFF},
-    {0xFFFFFF00,255,0,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF0000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFFFFFF0000FFFF,0xFFFFFFFFFF},{0,0xFFFFFF000000,0,0xFFFFFFFFFFFF},{0xFFFFFF00,255,0xFF0000,
-    0xFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF00000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF000000FF,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFF00000000,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFF00,0xFFFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFF00000000,0xFFFFFFFFFFFFFF},{0xFFFFFFFF,0,0,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFFFF0000FF,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0xFF00,0xFFFFFFFFFFFF},{0,0xFFFFFFFF0000,0xFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFFFFFF000000,0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFFFF00,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF00,255,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFF0000,
-    0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFFFF,0,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF},
-    {0,0,0xFFFFFFFFFFFFFF,0xFFFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFFFF}};
+/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
+ * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
+ * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
+ * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+#define LMC__SWAPS(n, u) \
+    (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
+#define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
+#define LMC__SORT_SWAPS(h, H, l, L) \
+    {((LMC__B##l | (uint64_t)LMC__B##h << 32) * UINT64_C(0x0101010101010101) & \
+      UINT64_C(0x0001000100010001)) * 255, \
+     LMC__SWAPS(2, LMC__OF_PAIR(l)) | LMC__SWAPS(2, LMC__N##l + LMC__OF_PAIR(h)) << 32, \
+     LMC__SWAPS(4, LMC__N##l) * UINT64_C(0x100000001), \
+     UINT64_MAX << 8 * (4 - LMC__N##l) << 8 * (4 - LMC__N##h)}
+static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
@@ -2011,26 +1931,10 @@ static const uint8_t lmc__shuffles[4][64] =
  * is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
-/* [k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k +
- * 1)). */
-static const uint32_t lmc__crc_table[8][256] =
-    {
+/* [b]: the register after byte b, from register 0; that is b times x^8. */
+static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
-                 0x82F63B78),
-    LMC__OF_BITS(0x13A29877,0x274530EE,0x4E8A61DC,0x9D14C3B8,0x3FC5F181,0x7F8BE302,0xFF17C604,
-                 0xFBC3FAF9),
-    LMC__OF_BITS(0xA541927E,0x4F6F520D,0x9EDEA41A,0x38513EC5,0x70A27D8A,0xE144FB14,0xC76580D9,
-                 0x8B277743),
-    LMC__OF_BITS(0xDD45AAB8,0xBF672381,0x7B2231F3,0xF64463E6,0xE964B13D,0xD725148B,0xABA65FE7,
-                 0x52A0C93F),
-    LMC__OF_BITS(0x38116FAC,0x7022DF58,0xE045BEB0,0xC5670B91,0x8F2261D3,0x1BA8B557,0x37516AAE,
-                 0x6EA2D55C),
-    LMC__OF_BITS(0xEF306B19,0xDB8CA0C3,0xB2F53777,0x6006181F,0xC00C303E,0x85F4168D,0xE045BEB,
-                 0x1C08B7D6),
-    LMC__OF_BITS(0x68032CC8,0xD0065990,0xA5E0C5D1,0x4E2DFD53,0x9C5BFAA6,0x3D5B83BD,0x7AB7077A,
-                 0xF56E0EF4),
-    LMC__OF_BITS(0x493C7D27,0x9278FA4E,0x211D826D,0x423B04DA,0x847609B4,0xD006599,0x1A00CB32,
-                 0x34019664)};
+                 0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
 /* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
@@ -2218,47 +2122,56 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
- * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
- *
- *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
- *     v                            A B C D . . . .
- *     by 4: D                      A B C . . . . D
- *     by 2: C                      A B . . C . . D
- *     by 1: A, B                   . A B . C . . D
- *
- * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
- * not either, and no byte ever moves onto another. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
+    v = (v >> 8 & 0x00FF00FF00FF00FFu) | (v & 0x00FF00FF00FF00FFu) << 8;
+    v = (v >> 16 & 0x0000FFFF0000FFFFu) | (v & 0x0000FFFF0000FFFFu) << 16;
+    return v >> 32 | v << 32;
+}
+
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
+{
+    return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
 #ifndef LMC_NO_ENCODER
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first, by masks that are shifted down. */
-LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+/* The bytes of v sorted by the bits of m: those with a 0 from the lower end up, in order, those
+ * with a 1 from the upper end down. In three steps some bytes change places with others 1, 2, 4
+ * apart, as lmc__sort_swaps says. Here those with a 1 are capitals:
+ *
+ *     v          a B C d E f g H
+ *     1 apart    a B C d f E H g
+ *     2 apart    a d C B H E f g
+ *     4 apart    a d f g H E C B
+ *
+ * Three are enough, for after the step of n apart each block of 2 n bytes is a ring: its zeros are
+ * side by side, from the place on (modulo 2 n) that the zeros before the block have come to; its
+ * ones are the rest of the ring, in reverse order. The zeros of two such rings go on from each
+ * other. So of two bytes that are n apart, in both halves of a larger ring, one belongs to its
+ * lower half, one to the upper. */
+LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= lmc__byte_mask[m];
-    t = v & moves[2] << 8;
-    v = (v ^ t) | t >> 8;
-    t = v & moves[1] << 16;
-    v = (v ^ t) | t >> 16;
-    t = v & moves[0] << 32;
-    return (v ^ t) | t >> 32;
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    v = lmc__swap_bytes(v, swaps[0], 8);
+    v = lmc__swap_bytes(v, swaps[1], 16);
+    return lmc__swap_halves(v, swaps[2]);
 }
 #endif
+
+/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
+ * has ones, those of `ones`. */
+LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
+{
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    const uint64_t v = lmc__swap_halves(zeros ^ ((zeros ^ ones) & swaps[3]), swaps[2]);
+    return lmc__swap_bytes(lmc__swap_bytes(v, swaps[1], 16), swaps[0], 8);
+}
 
 #define LMC__ONES8 0x0101010101010101u
 
@@ -2311,6 +2224,43 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 /* r[i] = p[i]; and back. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
+{
+    return vcleq_u8(keys, highest);
+}
+
+/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
+ * 0 where there is no such place; how many bytes are 255, the others being 0. */
+LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
+{
+    (void)second;
+    return vld1q_u8(first);
+}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
+{
+    return vqtbl1q_u8(v, places);
+}
+LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
+{
+    *half = 0;
+    return (size_t)((0u - vaddvq_u8(one)) & 255);
+}
+
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
+ * addition for 1, 2, 4 and 8 each. */
+LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
+{
+    const uint8x16_t zero = vdupq_n_u8(0);
+    v = vaddq_u8(v, vextq_u8(zero, v, 15));
+    v = vaddq_u8(v, vextq_u8(zero, v, 14));
+    v = vaddq_u8(v, vextq_u8(zero, v, 12));
+    return vaddq_u8(v, vextq_u8(zero, v, 8));
+}
 
 /* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
  * one instruction loads them. */
@@ -2518,6 +2468,25 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
+#if LMC__X86
+/* r[i] = v. */
+LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
+{
+    return _mm256_shuffle_epi8(v, places);
+}
+
+/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
+{
+    const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
+    *half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+    return (size_t)_mm_popcnt_u64(m);
+}
+#endif
+
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
@@ -2627,11 +2596,13 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
+#endif
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
@@ -2680,7 +2651,6 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
     return _mm_loadl_epi64((const __m128i *)(const void *)&lmc__sort_places[m][1]);
 }
 #endif
-#endif
 
 /* == kernels/vec_avx512.h ====================================================================== */
 
@@ -2688,7 +2658,6 @@ LMC__INLINE_AVX2 __m128i lmc__load_places_avx2(unsigned m)
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. */
-#if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -2714,10 +2683,12 @@ LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
+#endif
 
 /* And back: first, then second, are the bytes of a and b in turn. */
 LMC__INLINE_AVX512 void lmc__zip_avx512(__m512i *first, __m512i *second, __m512i a, __m512i b)
@@ -2745,6 +2716,26 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
+#endif
+
+/* == kernels/vec.h ============================================================================= */
+
+/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
+ * name of either tier. */
+#if LMC__NEON
+#define LMC__VEC(name) lmc__##name##_neon
+#define LMC__VECTOR_SIZE 16u
+#define LMC__INLINE_VEC LMC__INLINE
+#define LMC__STATIC_VEC static
+#define LMC__LOOP_VEC static __attribute__((noinline))
+typedef uint8x16_t lmc__vector;
+#elif LMC__X86
+#define LMC__VEC(name) lmc__##name##_avx2
+#define LMC__VECTOR_SIZE 32u
+#define LMC__INLINE_VEC LMC__INLINE_AVX2
+#define LMC__STATIC_VEC LMC__AVX2 static
+#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__AVX2
+typedef __m256i lmc__vector;
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -2790,7 +2781,8 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 
 #if LMC__NEON || LMC__X86
 /* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
+ * operators. Then lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2829,115 +2821,43 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
+    INLINE VECTOR lmc__residual_##isa(VECTOR v, VECTOR base, unsigned width,                       \
+                                      enum lmc__order order)                                       \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), x = v ^ (base & sign),                    \
+                     ordered = x ^ (lmc__negative_##isa(x, width) & ~sign),                        \
+                     d = order == LMC__ORDER_FLOAT                                                 \
+                             ? lmc__minus_##isa(ordered, base & ~sign, width)                      \
+                             : lmc__minus_##isa(v, base, width);                                   \
+        return lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width);                       \
+    }
+#else
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
+#endif
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+#define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
+    INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0),       \
+                     d = (z & ~sign) ^ lmc__negative_##isa(z, width);                              \
+        VECTOR ordered;                                                                            \
+        if (order != LMC__ORDER_FLOAT) return lmc__plus_##isa(base, d, width);                     \
+        ordered = lmc__plus_##isa(base & ~sign, d, width);                                         \
+        return ordered ^ (lmc__negative_##isa(ordered, width) & ~sign) ^ (base & sign);            \
+    }
+#define LMC__DEFINE_RESIDUALS(isa, INLINE, VECTOR)                                                 \
+    LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)
 #endif
 
 #if LMC__NEON
-LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
-#define LMC__VECTOR uint8x16_t
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-/* -- kernels/residual_vec.inl -- */
-/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
- * for each tier, between
- *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
-#endif
-
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-#endif
-
-#if LMC__X86
-LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#define LMC__VECTOR __m256i
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/residual_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
-#endif
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
-#define LMC__VECTOR __m512i
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/residual_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(residual)(LMC__VECTOR v, LMC__VECTOR base, unsigned width,
-                                               enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), x = v ^ (base & sign),
-                      ordered = x ^ (LMC__ISA(negative)(x, width) & ~sign),
-                      d = order == LMC__ORDER_FLOAT ? LMC__ISA(minus)(ordered, base & ~sign, width)
-                                                    : LMC__ISA(minus)(v, base, width);
-    return LMC__ISA(plus)(d, d, width) ^ LMC__ISA(negative)(d, width);
-}
-#endif
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
+LMC__DEFINE_RESIDUALS(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_RESIDUALS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 /* == kernels/crc32c.h ========================================================================== */
@@ -2957,7 +2877,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
  */
 
 /* Product of two polynomials modulo the CRC's. */
-static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     int i;
@@ -2983,41 +2903,101 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 #endif
 
 /*
- * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
- * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+ * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
+ * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
+ * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
+ * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
+#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
- * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
-LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
+ * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
+                                     size_t size, size_t unit)
 {
-    const uint32_t(*t)[256] = lmc__crc_table;
-    uint64_t v = lmc__load64(p) ^ crc;
-    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
-           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+    size_t i, j;
+    for (i = 0; i < size; i += 64) {
+        uint64_t v[8];
+        LMC__UNROLL for (j = 0; j < 8; j++)
+        {
+            const uint8_t *const s = sums + i + 8 * j;
+            v[j] = lmc__load64(p + i + 8 * j) ^ lmc__load64(s - 65 * unit) ^
+                   lmc__load64(s - 155 * unit) ^ lmc__load64(s - 170 * unit) ^
+                   lmc__load64(s - 195 * unit) ^ lmc__load64(s - 209 * unit);
+        }
+        LMC__UNROLL for (j = 0; j < 8; j++) lmc__store64(out + i + 8 * j, v[j]);
+    }
+}
+
+/* Makes out of a message, before which the register is crc, a shorter one that begins with register
+ * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
+ * than these places at least, and LMC__CRC_PIECE at most. */
+LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                                    size_t unit)
+{
+    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
+    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
+    memset(room, 0, places);
+    memcpy(sums, p, 64);
+    lmc__store32(sums, lmc__load32(p) ^ crc);
+    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
+    memset(sums + taken, 0, places);
+    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
+    memcpy(out + places, p + taken + places, size - taken - places);
+    return size - taken;
+}
+
+/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
+ * are not taken out, but go through a table. */
+static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
+{
+    const size_t n = size / 8;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        uint64_t v = lmc__load64(p + 8 * i) ^ crc ^ (a << 1 | b >> 63) ^ (b << 27 | c >> 37) ^
+                     (b << 42 | c >> 22) ^ (c << 3 | d >> 61) ^ (c << 17 | d >> 47);
+        d = c;
+        c = b;
+        b = a;
+        a = i + 4 < n ? v : 0;
+        for (j = 0; i + 4 >= n && j < 8; j++) v = v >> 8 ^ lmc__crc_table[v & 255];
+        crc = i + 4 < n ? 0 : (uint32_t)v;
+    }
+    for (i = 8 * n; i < size; i++) crc = crc >> 8 ^ lmc__crc_table[(crc ^ p[i]) & 255];
+    return crc;
 }
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t crc1 = 0, crc2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
-        }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    while (size >= 512) {
+        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
+        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
+        size_t left;
+        if (piece >= 4096) {
+            left = lmc__crc_shorten(words, crc, p, piece, 8);
+            left = lmc__crc_shorten(bytes, 0, words, left, 1);
+        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
+        crc = lmc__crc_by_bits(0, bytes, left);
+        p += piece;
+        size -= piece;
     }
-    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
-    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
-    return ~crc;
+    return ~lmc__crc_by_bits(crc, p, size);
 }
+
+/*
+ * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
+ * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
+ * the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
 
 #if LMC__NEON
 /* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
@@ -3036,7 +3016,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
         c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
     }
     for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
     return ~c0;
 }
 #endif
@@ -3174,14 +3154,12 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
-#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
  * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
  * what that misses, and takes one addition for each vector. */
-#if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -3266,7 +3244,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. */
+ * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -3274,6 +3252,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     case 4: call(4); break;                                                                        \
     default: call(8);                                                                              \
     }
+#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
 
 /* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
@@ -3378,8 +3357,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 
 /* Copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, enum lmc__order order)
-{
+                              unsigned width, enum lmc__order order){
 #define LMC__CALL(w)                                                                               \
     if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
     else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
@@ -3390,22 +3368,13 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 }
 #endif
 
+#if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-/* -- kernels/split_join_vec.inl -- */
-/* split and join for the vectors of a tier: a template, included once for each of them, between
+ * the loop. The rest is the scalar kernel's.
  *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
- * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
- * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
+ * a vector of 8 bytes, where 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
@@ -3415,392 +3384,143 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
  * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll. */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
+ * must be told to unroll.
+ *
+ * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ *
+ * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
+ * LMC__ORDER_NONE. */
+#define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
+    INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__from_residuals_##isa(VECTOR r, unsigned width, enum lmc__order order)       \
+    {                                                                                              \
+        r = lmc__rotate_##isa(r, width, 0);                                                        \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            r = r ^ (lmc__negative_##isa(r, width) & ~lmc__sign_bits_##isa(width));                \
+        return r;                                                                                  \
+    }                                                                                              \
+    INLINE void lmc__join_vectors_##isa(VECTOR v[8], unsigned width)                               \
+    {                                                                                              \
+        if (width >= 8) lmc__join_step_##isa(v, width, 4);                                         \
+        if (width >= 4) lmc__join_step_##isa(v, width, 2);                                         \
+        if (width >= 2) lmc__join_step_##isa(v, width, 1);                                         \
     }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-#endif
-
-/* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)                                                     \
+    INLINE void lmc__split_step_##isa(VECTOR v[8], unsigned width, unsigned s)                     \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
+            t[(r + s) * half + j] =                                                                \
+                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__to_residuals_##isa(VECTOR v, unsigned width, enum lmc__order order)         \
+    {                                                                                              \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            v = v ^ (lmc__negative_##isa(v, width) & ~lmc__sign_bits_##isa(width));                \
+        return lmc__rotate_##isa(v, width, 1);                                                     \
+    }                                                                                              \
+    INLINE void lmc__split_vectors_##isa(VECTOR v[8], unsigned width)                              \
+    {                                                                                              \
+        if (width >= 2) lmc__split_step_##isa(v, width, 1);                                        \
+        if (width >= 4) lmc__split_step_##isa(v, width, 2);                                        \
+        if (width >= 8) lmc__split_step_##isa(v, width, 4);                                        \
+    }                                                                                              \
+    INLINE void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n,     \
+                                      unsigned width, enum lmc__order order)                       \
+    {                                                                                              \
+        lmc__planes rest;                                                                          \
+        VECTOR v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
+                if (order) v[p] = lmc__to_residuals_##isa(v[p], width, order);                     \
+            }                                                                                      \
+            lmc__split_vectors_##isa(v, width);                                                    \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, order);                            \
     }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-#ifndef LMC_NO_ENCODER
-/* Elements to their residuals against 0, and back (spec 5.1); order is not LMC__ORDER_NONE. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
+#else
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
 #endif
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-#ifndef LMC_NO_ENCODER
-/* Elements to planes, in place. */
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
-}
+#define LMC__DEFINE_SPLIT_JOIN(isa, INLINE, VECTOR)                                                \
+    LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                          \
+    LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
 #endif
 
-/* And back. */
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-/* The inverse of split_body, one vector of each plane at a time. */
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#ifndef LMC_NO_ENCODER
-/* Whole vectors of elements, as many as a vector has bytes, in `width` vectors: they become one
- * vector for each plane, with none left over. The scalar kernel does the rest. */
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, enum lmc__order order)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
-}
-#endif
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           enum lmc__order order){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#endif
-
-/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
-#if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/split_join_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
-#endif
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, enum lmc__order order)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
-}
-#endif
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/split_join_vec.inl -- */
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        t[r * half + j] = LMC__ISA(even)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-        t[(r + s) * half + j] = LMC__ISA(odd)(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(to_residuals)(LMC__VECTOR v, unsigned width,
-                                                   enum lmc__order order)
-{
-    if (order == LMC__ORDER_INTEGER)
-        v = v ^ (LMC__ISA(negative)(v, width) & ~LMC__ISA(sign_bits)(width));
-    return LMC__ISA(rotate)(v, width, 1);
-}
-#endif
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 2) LMC__ISA(split_step)(v, width, 1);
-    if (width >= 4) LMC__ISA(split_step)(v, width, 2);
-    if (width >= 8) LMC__ISA(split_step)(v, width, 4);
-}
-#endif
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(split_body)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                          unsigned width, enum lmc__order order)
-{
-    lmc__planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            v[p] = LMC__ISA(load)(src + i * width + sizeof v[0] * p);
-            if (order) v[p] = LMC__ISA(to_residuals)(v[p], width, order);
-        }
-        LMC__ISA(split_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++) LMC__ISA(store)(planes->row[p] + i, v[p]);
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__split_scalar(&rest, src + i * width, n - i, width, order);
-}
-#endif
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, enum lmc__order order)
-{
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
-#endif
-
-#ifndef LMC_NO_ENCODER
 #if LMC__NEON
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            enum lmc__order order){
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, order)
+LMC__DEFINE_SPLIT_JOIN(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_SPLIT_JOIN(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_SPLIT_JOIN(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
+
+#if LMC__NEON || LMC__X86
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    lmc__vector v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
+
+/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#ifndef LMC_NO_ENCODER
+LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                     unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(split_body)(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #endif
+#endif
 
 #if LMC__X86
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, enum lmc__order order){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
+#ifndef LMC_NO_ENCODER
 /* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
@@ -3809,8 +3529,8 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
 #endif /* LMC_NO_ENCODER */
+#endif
 
 /* == kernels/count.h =========================================================================== */
 
@@ -4073,7 +3793,6 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
     }
 }
 #endif
-#endif /* LMC_NO_ENCODER */
 
 /* == kernels/partition.h ======================================================================= */
 
@@ -4106,25 +3825,33 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * begins. right may not.
  */
 
-#ifndef LMC_NO_ENCODER
-/* Eight elements at a time, the definition. `all` clears the mask's ones for bytes of the slack. */
+/* Eight elements at a time, the definition. Those of the slack count as zeros. Which sides are
+ * wanted is constant in each of four copies of the loop. */
+LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                       const uint8_t *src, size_t n, unsigned split)
+{
+    const uint64_t s = split * LMC__ONES8;
+    size_t i, n_right = 0;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i);
+        unsigned m = lmc__compare8(v, s);
+        if (n - i < 8) m &= (1u << (n - i)) - 1;
+        mask[i >> 3] = (uint8_t)m;
+        if (left || right) v = lmc__sort8(v, m);
+        if (left) lmc__store64(left + (i - n_right), v);
+        if (right) lmc__store64(right + n_right, lmc__reverse8(v));
+        n_right += lmc__ones[m];
+    }
+    return n_right;
+}
+
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
-    const uint64_t s = split * LMC__ONES8;
-    size_t i, n_right = 0, n_left = 0;
-    for (i = 0; i < n; i += 8) {
-        uint64_t v = lmc__load64(src + i);
-        unsigned m = lmc__compare8(v, s), all = n - i >= 8 ? 255u : (1u << (n - i)) - 1, ones;
-        m &= all;
-        ones = lmc__ones[m];
-        mask[i >> 3] = (uint8_t)m;
-        if (right) lmc__store64(right + n_right, lmc__compress8(v, m));
-        if (left) lmc__store64(left + n_left, lmc__compress8(v, m ^ all));
-        n_right += ones;
-        n_left += 8 - ones;
-    }
-    return n_right;
+    if (left && right) return lmc__partition_body(mask, left, right, src, n, split);
+    if (left) return lmc__partition_body(mask, left, NULL, src, n, split);
+    if (right) return lmc__partition_body(mask, NULL, right, src, n, split);
+    return lmc__partition_body(mask, NULL, NULL, src, n, split);
 }
 
 #if LMC__NEON
@@ -4346,15 +4073,10 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * loops of one list or none are shorter.
  */
 
-/* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
- * kind, with zeros at the others, so the two are combined by or:
- *
- *     m                 1 0 0 1 0 1 1 0         bit 0 first
- *     a                 A B C D . . . .         expanded by m ^ 255:   0 A B 0 C 0 0 D
- *     b                 R S T U . . . .         expanded by m:         R 0 0 S 0 T U 0
- *
- * A constant is masked in place of that; between two constants, l ^ ((l ^ r) & ones) is r at the
- * ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
+ * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
+ * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
+ * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -4363,24 +4085,19 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     size_t i;
     if (a && b) {
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3], ones = lmc__ones[m];
-            lmc__store64(dst + i,
-                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
-            a += lmc__min(8 - ones,
-                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            const unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(a), lmc__reverse8(lmc__load64(b)), m));
+            a += 8 - ones;
             b += ones;
         }
-    } else if (a) {
+    } else if (a || b) {
+        const uint8_t *list = a ? a : b;
+        const uint64_t constant = a ? r : l;
+        const unsigned invert = a ? 0 : 255;
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
-            a += 8 - lmc__ones[m];
-        }
-    } else if (b) {
-        for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
-            b += lmc__ones[m];
+            const unsigned m = mask[i >> 3] ^ invert;
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(list), constant, m));
+            list += 8 - lmc__ones[m];
         }
     } else {
         for (i = 0; i < n; i += 8)
@@ -4972,9 +4689,10 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
-#define LMC__LOOP_AVX2 static __attribute__((noinline)) LMC__AVX2
-#define LMC__LOOP_AVX512 static __attribute__((noinline)) LMC__AVX512
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
+ * elsewhere does not change its speed. */
+#define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
+#define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
@@ -5863,15 +5581,6 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * base is read exactly.
  */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    enum lmc__order order;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
 
@@ -6140,12 +5849,11 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
  * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
-LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
-    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
     size_t i;
-    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
-        LMC__PREFETCH((const uint8_t *)(ahead + i));
+    for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
 /* What is left over, less than a step, is counted one by one. */
@@ -6160,7 +5868,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     unsigned c;
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__fetch_bytes_avx2(base + i * width, LMC__TALLY_STEP * width);
         lmc__load_step_avx2(keys, base + i * width, width);
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
@@ -6198,8 +5906,11 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
 {
     unsigned v;
 #define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
-        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
+    {                                                                                              \
+        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
+    }
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -6340,7 +6051,6 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
-        lmc__fetch_step_avx2(base + i * width, width);
         lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
             __m512i groups = _mm512_setzero_si512();
@@ -6450,12 +6160,10 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
 
 /* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                  const uint8_t *base, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping)
+                                  const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 
 #if LMC__NEON
@@ -6511,7 +6219,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
                     lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
-            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
+            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join.h) */
             lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
@@ -6551,15 +6259,14 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
 }
 
 static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                const uint8_t *base, size_t n, unsigned width,
-                                enum lmc__order order, const lmc__grouping *grouping)
+                                const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, &block, w, &done)
+#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, block, w, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
 
@@ -6676,23 +6383,18 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     {                                                                                              \
         lmc__group_loop_avx2(classes, src, block, width, done);                                    \
     }
-LMC__DEFINE_GROUP(1)
-LMC__DEFINE_GROUP(2)
-LMC__DEFINE_GROUP(4)
-LMC__DEFINE_GROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
 #undef LMC__DEFINE_GROUP
 
 LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
-                                          const uint8_t *src, const uint8_t *base, size_t n,
-                                          unsigned width, enum lmc__order order,
-                                          const lmc__grouping *grouping)
+                                          const uint8_t *src, const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, &block, &done)
+#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 
 /* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
@@ -6773,23 +6475,18 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     {                                                                                              \
         lmc__group_loop_avx512(classes, src, block, width, done);                                  \
     }
-LMC__DEFINE_GROUP(1)
-LMC__DEFINE_GROUP(2)
-LMC__DEFINE_GROUP(4)
-LMC__DEFINE_GROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
 #undef LMC__DEFINE_GROUP
 
 LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
-                                              const uint8_t *src, const uint8_t *base, size_t n,
-                                              unsigned width, enum lmc__order order,
-                                              const lmc__grouping *grouping)
+                                              const uint8_t *src, const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, &block, &done)
+#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -6865,15 +6562,13 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 }
 
 /* The scalar tier: all of it is the rest. It does not stream. */
-static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                    const lmc__class_sides *sides, size_t n, unsigned width,
-                                    enum lmc__order order, const lmc__grouping *grouping,
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
+                                    const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     (void)streaming;
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 
 #if LMC__NEON || LMC__X86
@@ -6901,16 +6596,12 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
 }
-#endif
 
-#if LMC__NEON
-/* Whole steps of 16 elements; done->crc is left to the caller.
- *
- * An element's place in its class's lists, counted from next[c], is the number of those of its
- * class before it in the step. Bytes that are -1 where an element is of the class are summed up
- * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
- * complement is that number less one, the place. Elements of other classes get 255 by the same
- * complement of zero, and a shuffle gives zero for a place beyond its vector.
+/* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
+ * number of those of its class before it in the step. Bytes that are -1 where an element is of the
+ * class are summed up within 16: then each is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Others get 255 by the same complement of zero, and
+ * a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -6918,171 +6609,76 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * vext(zero, sum, 16 - k) moves the bytes of sum up by k and fills in zeros: four of these, by 1,
- * 2, 4 and 8, with an addition each, are the sums. The last byte is minus the number of all, by
- * which the lists go on. */
-LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
-                                        const lmc__delta_block *block, unsigned width,
-                                        lmc__delta_progress *done)
-{
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const uint8_t *const base = block->base;
-    const enum lmc__order order = block->order;
-    const uint8x16_t zero = vdupq_n_u8(0);
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
-    uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_neon(highest, grouping);
-    for (i = 0; i + 16 <= block->n; i += 16) {
-        uint8x16_t keys, before = zero;
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            b[p] = lmc__load_neon(base + i * width + 16 * p);
-            v[p] = zero;
-        }
-        keys = lmc__keys_neon(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
-            uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
-            before = up_to;
-            /* 1, 2, 4, 8 back: after these steps a byte is the sum of 2, 4, 8, 16 up to itself */
-            if (spread->any_list[c]) {
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(vandq_u8(sum, one));
-            }
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                const lmc__side *const side = &spread->from.side[c][p];
-                if (side->list)
-                    v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
-                else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
-            }
-            /* the last byte, negated: the number of the class's elements in this step */
-            if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
-        }
-        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(spread->natural[p] + i);
-        /* planes to residuals, then residuals and predictions to elements */
-        lmc__join_vectors_neon(v, width);
-        if (order == LMC__ORDER_FLOAT)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
-        else
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
-    }
-    done->n = i;
-    memcpy(done->next, next, sizeof next);
-}
-
-static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__class_sides *sides, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping,
-                                  lmc__streaming streaming)
-{
-    const lmc__delta_block block = {base, n, width, order, grouping};
-    lmc__delta_progress done;
-    lmc__spread spread;
-    (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    done.crc = k->crc32c(0, dst, done.n * width);
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
-}
-#endif
-
-#if LMC__X86
-/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
- * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
- * half, an element's place is the number of those of its class before it, by sums as in
- * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
- * 255, whose top bit makes the shuffle give zero.
+ * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
  *
- *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          16 bytes: for elements 0 .. 15
+ *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * where half, here 5, is the number of the class's elements in the first half of the step. Both
- * loads lie within 32 bytes from next[c] on, since half is at most 16.
- *
- * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
- * wants bytes in memory, in four lanes, of which the last is made last. */
-LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
-                                             const lmc__delta_block *block, unsigned width,
-                                             lmc__delta_progress *done)
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
+LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__spread *spread,
+                                            const lmc__delta_block *block, unsigned width,
+                                            lmc__delta_progress *done)
 {
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const size_t size = LMC__VECTOR_SIZE, n = block->n;
+    const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
-    const size_t n = block->n;
+    const lmc__vector zero = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
     uint32_t crc = 0;
     unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t start = i;
-        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        for (; i < end; i += 32) {
-            __m256i keys, before = _mm256_setzero_si256();
+    LMC__VEC(set_highest)(highest, block->grouping);
+    while (i + size <= n) {
+        const size_t start = i,
+                     end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size - 1));
+        for (; i < end; i += size) {
+            lmc__vector keys, before = zero;
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = _mm256_setzero_si256();
+                b[p] = LMC__VEC(load)(base + i * width + size * p);
+                v[p] = zero;
             }
-            keys = lmc__keys_avx2(b, width);
+            keys = LMC__VEC(keys)(b, width);
             for (c = 0; c < n_classes; c++) {
-                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]),
-                              one = _mm256_andnot_si256(before, up_to);
-                const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
-                const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
-                __m256i places = one;
-                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
-                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
-                 * half, 255 for others; xor with -1, for AVX2 has no complement */
+                const lmc__vector up_to = LMC__VEC(up_to)(keys, highest[c]), one = up_to & ~before;
+                lmc__vector places = one;
+                size_t half = 0, all = 0;
+                before = up_to;
                 if (s.any_list[c]) {
-                    places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
-                    places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
+                    places = ~(LMC__VEC(sum_up)(one) & one);
+                    all = LMC__VEC(count)(one, &half);
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
                     const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] = _mm256_or_si256(
-                            v[p],
-                            _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
-                    } else if (side->value)
-                        v[p] = _mm256_or_si256(
-                            v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                        v[p] |= LMC__VEC(shuffle)(LMC__VEC(load_pair)(list, list + half), places);
+                    } else if (side->value) v[p] |= one & LMC__VEC(splat)(side->value);
                 }
-                next[c] += (size_t)_mm_popcnt_u64(m);
-                before = up_to;
+                next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            /* Natural planes stand in the input and are read exactly: a step is whole. The top
+             * plane is always grouped, for n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(s.natural[p] + i);
-            /* v: planes; then, in place, 32 residuals in order; then elements */
-            lmc__join_vectors_avx2(v, width);
+                LMC__VEC(load)(s.natural[p] + i);
+            /* v: planes; then, in place, residuals in order; then elements */
+            LMC__VEC(join_vectors)(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* of base, this step's elements are in b: dst may be base */
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
-        crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
+        crc = k->crc32c(crc, dst + start * width, (end - start) * width);
     }
     done->n = i;
     done->crc = crc;
@@ -7090,36 +6686,33 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
 }
 
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
-                                                    const lmc__delta_block *block,                 \
-                                                    lmc__delta_progress *done)                     \
+    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
+        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
+        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
     {                                                                                              \
-        lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
+        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
-/* AVX2 does not stream here: without vectors for the CRC, each strip is read again after it is
- * made. */
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
-                                            const uint8_t *base, const lmc__class_sides *sides,
-                                            size_t n, unsigned width, enum lmc__order order,
-                                            const lmc__grouping *grouping, lmc__streaming streaming)
+/* They do not stream: each strip is read again after it is made. */
+LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__class_sides *sides,
+                                           const lmc__delta_block *block, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
+#endif
 
+#if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
  * but base is not streamed to: what was just read is in the caches.
@@ -7211,26 +6804,22 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     {                                                                                              \
         lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
-                                                const uint8_t *base, const lmc__class_sides *sides,
-                                                size_t n, unsigned width, enum lmc__order order,
-                                                const lmc__grouping *grouping,
+                                                const lmc__class_sides *sides,
+                                                const lmc__delta_block *block,
                                                 lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
 
@@ -7385,18 +6974,35 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
-LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
+typedef struct lmc__group_sums_avx2 {
+    __m256i low, high;
+} lmc__group_sums_avx2;
+LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
-                  high =
-                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
-                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                             _mm256_set1_epi16(0x0F0E));
-    lmc__store_avx2((uint8_t *)up_to, low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+    lmc__group_sums_avx2 sums;
+    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    sums.high =
+        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
+                                                        _mm256_set1_epi16(0x0F0E)));
+    lmc__store_avx2((uint8_t *)up_to, sums.low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
+    return sums;
 }
-LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number);
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+}
+
+typedef __m512i lmc__group_sums_avx512;
+LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -7409,23 +7015,12 @@ LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
+    return sums;
 }
-
-/* How many of these sums are at most `number`: the group that it is in. */
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number),
-                  low = lmc__load_avx2((const uint8_t *)up_to),
-                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
-    return LMC__PATCH_GROUPS -
-           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-}
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
-{
-    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(
+        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -7488,6 +7083,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
+        lmc__group_sums_##isa sums;                                                                \
         uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
@@ -7503,10 +7099,10 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
             do {                                                                                   \
                 const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const unsigned group = lmc__find_group_##isa(sums, number);                        \
                 const uint64_t m =                                                                 \
                     lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
                 const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
@@ -8164,15 +7760,6 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
- * code with the table's size before (codec/get_quantised.h). */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -8263,17 +7850,16 @@ typedef struct lmc__divisor {
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#define LMC__DIVIDING(name) lmc__##name##_scalar
 #else
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#define LMC__DIVIDING(name) lmc__##name##_vec
 #endif
 #else
 #define LMC__VECTORS 0
 #endif
 
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
- * of it on AVX-512 in place of one. */
+/* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
 #ifndef LMC_NO_ENCODER
@@ -8289,50 +7875,34 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-#if LMC__NEON
-#define LMC__LANES 4
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/grids_vec.inl -- */
-/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
- * between
- *
- *     LMC__LANES        elements of 32 bits in a vector
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *     LMC__STATIC_ISA   what its other functions begin with
- *
- * which it undefines at its end. Each line of a step computes what the scalar text does for one
- * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
+ * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
+ * that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
  *
- *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
  * leaves the rest to the scalar one. */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
 {
     const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
                   max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
+    lmc__i32v p;
     memcpy(&p, second, sizeof p);
     p &= 0x7FFFFFFF;
     p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
@@ -8343,16 +7913,16 @@ LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const
 /* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
  * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
  * (grids.h). */
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
+LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                                  lmc__i32v scale, int32_t min)
 {
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
+    lmc__u16v s;
+    lmc__i32v q;
+    lmc__f32v v;
     memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    q = __builtin_convertvector(s, lmc__i32v);
+    q = (q + (min - 1)) & (lmc__i32v)(q != 0);
+    v = __builtin_convertvector(q, lmc__f32v) * (lmc__f32v)scale;
     memcpy(dst, &v, sizeof v);
 }
 
@@ -8364,16 +7934,16 @@ LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t 
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
  *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
+LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                               uint32_t scale, const lmc__grid *grid, int32_t limit,
+                                               int is_signed)
 {
     const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
                   high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
+    lmc__u16v s;
+    lmc__i32v q, t, sign, is;
     memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
+    t = __builtin_convertvector(s, lmc__i32v);
     is = t != 0;
     t -= 1;
     sign = t << 31;
@@ -8389,51 +7959,51 @@ LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *sy
 }
 
 /* Which kind of grid is tested once, so that three loops have no test in a step. */
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                           uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
+    const lmc__i32v zero = {0};
     size_t i = 0;
     if (grid->is_log && grid->is_signed)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 1);
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                         grid->min);
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
 /* Each element has the scale of its own prediction, so there is none that the loop could keep. */
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
+                                              const uint8_t *second, size_t n,
+                                              const lmc__grid *grid)
 {
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
  * low is tested in the loop, where it is the same in all steps. */
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
+LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
+                                           const uint8_t *low, size_t n, unsigned low_bits)
 {
     size_t i;
     for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
+        lmc__w8v h, l;
+        lmc__w16v s;
         memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        s = __builtin_convertvector(h, lmc__w16v) << low_bits;
         if (low) {
             memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
+            s |= __builtin_convertvector(l, lmc__w16v);
         }
         memcpy(symbols + i, &s, sizeof s);
     }
@@ -8445,15 +8015,15 @@ LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *hi
  * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
  * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
  * in each lane, to be added up at the end: less than 2^31, as n is. */
-LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
-                                           LMC__I32 is_off, LMC__I32 *exceptions)
+LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
+                                          lmc__i32v is_off, lmc__i32v *exceptions)
 {
-    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
-    LMC__ISA(u16) narrow;
-    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
-    is_off &= (LMC__I32)(x != 0);
-    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
-    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
+    const lmc__u32v from_normal = ((lmc__u32v)x & 0x7FFFFFFFu) - 0x00800000u;
+    lmc__u16v narrow;
+    is_off |= (lmc__i32v)(from_normal >= 0x7F000000u);
+    is_off &= (lmc__i32v)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (lmc__i32v)(x != 0));
+    narrow = __builtin_convertvector((lmc__u32v)s, lmc__u16v);
     memcpy(symbols, &narrow, sizeof narrow);
     *exceptions -= is_off;
 }
@@ -8468,23 +8038,23 @@ LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I
  *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
  *
  * y = x >> 31 is the sign as 0 or -1, and (q ^ y) - y is q with that sign. */
-LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
-                                                    LMC__I32 scale, const lmc__grid *grid,
-                                                    LMC__I32 *exceptions)
+LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint8_t *src,
+                                                   lmc__i32v scale, const lmc__grid *grid,
+                                                   lmc__i32v *exceptions)
 {
     const int32_t most = 0x47800000; /* 65536.0 */
-    LMC__I32 x, y, q, is_off;
-    LMC__F32 v;
+    lmc__i32v x, y, q, is_off;
+    lmc__f32v v;
     memcpy(&x, src, sizeof x);
-    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
-    y = (LMC__I32)v;
-    v = (LMC__F32)LMC__PICK(y > most, most, y);
-    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
+    v = (lmc__f32v)(x & 0x7FFFFFFF) / (lmc__f32v)scale;
+    y = (lmc__i32v)v;
+    v = (lmc__f32v)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, lmc__i32v) + 1) >> 1; /* halves up */
     y = x >> 31;
     q = (q ^ y) - y;
     y = q - grid->min;
-    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
-    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
+    is_off = (lmc__i32v)((lmc__u32v)y >= grid->n_points);
+    lmc__finish_step_vec(symbols, (y + 1) & (lmc__i32v)(q != 0), x, is_off, exceptions);
 }
 
 /* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
@@ -8497,29 +8067,29 @@ LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uin
  *     even               & 0x7FFFFFFF, times magic, >> shift: the quotient of u0, below 2^31
  *     odd                the same of >> 32: that of u1
  *     t                  even | odd << 32: each where its u was */
-LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
-                                                 uint32_t lowest, const lmc__grid *grid,
-                                                 const lmc__divisor *step, LMC__I32 *exceptions)
+LMC__INLINE_VEC void lmc__quantize_log_step_vec(uint16_t *symbols, const uint8_t *src,
+                                                uint32_t lowest, const lmc__grid *grid,
+                                                const lmc__divisor *step, lmc__i32v *exceptions)
 {
-    LMC__I32 x, is_off;
-    LMC__U32 u, t;
+    lmc__i32v x, is_off;
+    lmc__u32v u, t;
     memcpy(&x, src, sizeof x);
-    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
-    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    u = ((lmc__u32v)x & 0x7FFFFFFFu) - lowest;
+    is_off = (lmc__i32v)u >> 31 | (lmc__i32v)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
     if (step->is_power) t = u >> (step->shift - 31);
     else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
-        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        t = (LMC__U32)(even | odd << 32);
+        const lmc__u64v even = (((lmc__u64v)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const lmc__u64v odd = (((lmc__u64v)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (lmc__u32v)(even | odd << 32);
     }
-    is_off |= (LMC__I32)(t >= grid->n_points);
-    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
+    is_off |= (lmc__i32v)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (lmc__u32v)x >> 31;
     else is_off |= x >> 31;
-    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
+    lmc__finish_step_vec(symbols, (lmc__i32v)t + 1, x, is_off, exceptions);
 }
 
 /* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
-LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
+LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
 {
     size_t sum = 0;
     unsigned i;
@@ -8528,641 +8098,78 @@ LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
 }
 
 /* One reciprocal and one lowest border for all elements, since they share scale and step. */
-LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
-                                               uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
+                                              uint32_t scale, const lmc__grid *grid)
 {
-    const LMC__I32 zero = {0};
-    LMC__I32 exceptions = {0};
+    const lmc__i32v zero = {0};
+    lmc__i32v exceptions = {0};
     size_t i = 0;
     if (grid->is_log) {
         const lmc__divisor step = lmc__divide_by(grid->step);
         const uint32_t lowest = scale + lmc__lowest(grid);
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+            lmc__quantize_log_step_vec(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
     } else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
-                                           &exceptions);
-    return LMC__ISA(sum)(exceptions) +
+            lmc__quantize_linear_step_vec(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                          &exceptions);
+    return lmc__sum_vec(exceptions) +
            lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
 }
 
 /* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
-LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
-                                                  const uint8_t *second, size_t n,
-                                                  const lmc__grid *grid)
+LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
+                                                 const uint8_t *second, size_t n,
+                                                 const lmc__grid *grid)
 {
-    LMC__I32 exceptions = {0};
+    lmc__i32v exceptions = {0};
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
-                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
-                                       &exceptions);
-    return LMC__ISA(sum)(exceptions) +
+        lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
+                                      lmc__predicted_scales_vec(second + 4 * i, grid), grid,
+                                      &exceptions);
+    return lmc__sum_vec(exceptions) +
            lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
 }
 
 /* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
-LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
+LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, uint32_t *count)
 {
-    LMC__I32 sum = {0}, counts = {0};
+    lmc__i32v sum = {0}, counts = {0};
     uint32_t rest;
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
-        LMC__U32 x;
-        LMC__I32 is;
+        lmc__u32v x;
+        lmc__i32v is;
         memcpy(&x, src + 4 * i, sizeof x);
         x &= 0x7FFFFFFFu;
-        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
+        is = (lmc__i32v)(x - 0x00800000u < 0x7F000000u);
         counts -= is;
-        sum += (LMC__I32)(x >> 14) & is;
+        sum += (lmc__i32v)(x >> 14) & is;
     }
     rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
-    *count += (uint32_t)LMC__ISA(sum)(counts);
-    return rest + (uint32_t)LMC__ISA(sum)(sum);
+    *count += (uint32_t)lmc__sum_vec(counts);
+    return rest + (uint32_t)lmc__sum_vec(sum);
 }
 
 /* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
-LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
-                                           size_t n, unsigned low_bits)
+LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                          size_t n, unsigned low_bits)
 {
     size_t i;
     for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w16) s;
-        LMC__ISA(w8) part;
+        lmc__w16v s;
+        lmc__w8v part;
         memcpy(&s, symbols + i, sizeof s);
-        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
+        part = __builtin_convertvector(s >> low_bits, lmc__w8v);
         memcpy(high + i, &part, sizeof part);
         if (!low) continue;
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__w8v);
         memcpy(low + i, &part, sizeof part);
     }
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
 #endif /* LMC_NO_ENCODER */
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-#if LMC__X86
-#define LMC__LANES 8
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#define LMC__STATIC_ISA LMC__AVX2 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
-                                           LMC__I32 is_off, LMC__I32 *exceptions)
-{
-    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
-    LMC__ISA(u16) narrow;
-    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
-    is_off &= (LMC__I32)(x != 0);
-    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
-    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
-    memcpy(symbols, &narrow, sizeof narrow);
-    *exceptions -= is_off;
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
-                                                    LMC__I32 scale, const lmc__grid *grid,
-                                                    LMC__I32 *exceptions)
-{
-    const int32_t most = 0x47800000; /* 65536.0 */
-    LMC__I32 x, y, q, is_off;
-    LMC__F32 v;
-    memcpy(&x, src, sizeof x);
-    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
-    y = (LMC__I32)v;
-    v = (LMC__F32)LMC__PICK(y > most, most, y);
-    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
-    y = x >> 31;
-    q = (q ^ y) - y;
-    y = q - grid->min;
-    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
-    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
-                                                 uint32_t lowest, const lmc__grid *grid,
-                                                 const lmc__divisor *step, LMC__I32 *exceptions)
-{
-    LMC__I32 x, is_off;
-    LMC__U32 u, t;
-    memcpy(&x, src, sizeof x);
-    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
-    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
-    if (step->is_power) t = u >> (step->shift - 31);
-    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
-        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        t = (LMC__U32)(even | odd << 32);
-    }
-    is_off |= (LMC__I32)(t >= grid->n_points);
-    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
-    else is_off |= x >> 31;
-    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
-{
-    size_t sum = 0;
-    unsigned i;
-    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
-    return sum;
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
-                                               uint32_t scale, const lmc__grid *grid)
-{
-    const LMC__I32 zero = {0};
-    LMC__I32 exceptions = {0};
-    size_t i = 0;
-    if (grid->is_log) {
-        const lmc__divisor step = lmc__divide_by(grid->step);
-        const uint32_t lowest = scale + lmc__lowest(grid);
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
-    } else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
-                                           &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
-                                                  const uint8_t *second, size_t n,
-                                                  const lmc__grid *grid)
-{
-    LMC__I32 exceptions = {0};
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
-                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
-                                       &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
-{
-    LMC__I32 sum = {0}, counts = {0};
-    uint32_t rest;
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
-        LMC__U32 x;
-        LMC__I32 is;
-        memcpy(&x, src + 4 * i, sizeof x);
-        x &= 0x7FFFFFFFu;
-        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
-        counts -= is;
-        sum += (LMC__I32)(x >> 14) & is;
-    }
-    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
-    *count += (uint32_t)LMC__ISA(sum)(counts);
-    return rest + (uint32_t)LMC__ISA(sum)(sum);
-}
-
-LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
-                                           size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w16) s;
-        LMC__ISA(w8) part;
-        memcpy(&s, symbols + i, sizeof s);
-        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
-        memcpy(high + i, &part, sizeof part);
-        if (!low) continue;
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
-        memcpy(low + i, &part, sizeof part);
-    }
-    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-#define LMC__LANES 16
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#define LMC__STATIC_ISA LMC__AVX512 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#ifndef LMC_NO_ENCODER
-LMC__INLINE_ISA void LMC__ISA(finish_step)(uint16_t *symbols, LMC__I32 s, LMC__I32 x,
-                                           LMC__I32 is_off, LMC__I32 *exceptions)
-{
-    const LMC__U32 from_normal = ((LMC__U32)x & 0x7FFFFFFFu) - 0x00800000u;
-    LMC__ISA(u16) narrow;
-    is_off |= (LMC__I32)(from_normal >= 0x7F000000u);
-    is_off &= (LMC__I32)(x != 0);
-    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (LMC__I32)(x != 0));
-    narrow = __builtin_convertvector((LMC__U32)s, LMC__ISA(u16));
-    memcpy(symbols, &narrow, sizeof narrow);
-    *exceptions -= is_off;
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_linear_step)(uint16_t *symbols, const uint8_t *src,
-                                                    LMC__I32 scale, const lmc__grid *grid,
-                                                    LMC__I32 *exceptions)
-{
-    const int32_t most = 0x47800000; /* 65536.0 */
-    LMC__I32 x, y, q, is_off;
-    LMC__F32 v;
-    memcpy(&x, src, sizeof x);
-    v = (LMC__F32)(x & 0x7FFFFFFF) / (LMC__F32)scale;
-    y = (LMC__I32)v;
-    v = (LMC__F32)LMC__PICK(y > most, most, y);
-    q = (__builtin_convertvector(v + v, LMC__I32) + 1) >> 1; /* halves up */
-    y = x >> 31;
-    q = (q ^ y) - y;
-    y = q - grid->min;
-    is_off = (LMC__I32)((LMC__U32)y >= grid->n_points);
-    LMC__ISA(finish_step)(symbols, (y + 1) & (LMC__I32)(q != 0), x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA void LMC__ISA(quantize_log_step)(uint16_t *symbols, const uint8_t *src,
-                                                 uint32_t lowest, const lmc__grid *grid,
-                                                 const lmc__divisor *step, LMC__I32 *exceptions)
-{
-    LMC__I32 x, is_off;
-    LMC__U32 u, t;
-    memcpy(&x, src, sizeof x);
-    u = ((LMC__U32)x & 0x7FFFFFFFu) - lowest;
-    is_off = (LMC__I32)u >> 31 | (LMC__I32)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
-    if (step->is_power) t = u >> (step->shift - 31);
-    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
-        const LMC__U64 even = (((LMC__U64)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        const LMC__U64 odd = (((LMC__U64)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
-        t = (LMC__U32)(even | odd << 32);
-    }
-    is_off |= (LMC__I32)(t >= grid->n_points);
-    if (grid->is_signed) t = t << 1 | (LMC__U32)x >> 31;
-    else is_off |= x >> 31;
-    LMC__ISA(finish_step)(symbols, (LMC__I32)t + 1, x, is_off, exceptions);
-}
-
-LMC__INLINE_ISA size_t LMC__ISA(sum)(LMC__I32 v)
-{
-    size_t sum = 0;
-    unsigned i;
-    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
-    return sum;
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n,
-                                               uint32_t scale, const lmc__grid *grid)
-{
-    const LMC__I32 zero = {0};
-    LMC__I32 exceptions = {0};
-    size_t i = 0;
-    if (grid->is_log) {
-        const lmc__divisor step = lmc__divide_by(grid->step);
-        const uint32_t lowest = scale + lmc__lowest(grid);
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_log_step)(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
-    } else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
-                                           &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA size_t LMC__ISA(quantize_updates)(uint16_t *symbols, const uint8_t *src,
-                                                  const uint8_t *second, size_t n,
-                                                  const lmc__grid *grid)
-{
-    LMC__I32 exceptions = {0};
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(quantize_linear_step)(symbols + i, src + 4 * i,
-                                       LMC__ISA(predicted_scales)(second + 4 * i, grid), grid,
-                                       &exceptions);
-    return LMC__ISA(sum)(exceptions) +
-           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA uint32_t LMC__ISA(sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count)
-{
-    LMC__I32 sum = {0}, counts = {0};
-    uint32_t rest;
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
-        LMC__U32 x;
-        LMC__I32 is;
-        memcpy(&x, src + 4 * i, sizeof x);
-        x &= 0x7FFFFFFFu;
-        is = (LMC__I32)(x - 0x00800000u < 0x7F000000u);
-        counts -= is;
-        sum += (LMC__I32)(x >> 14) & is;
-    }
-    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
-    *count += (uint32_t)LMC__ISA(sum)(counts);
-    return rest + (uint32_t)LMC__ISA(sum)(sum);
-}
-
-LMC__STATIC_ISA void LMC__ISA(cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols,
-                                           size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w16) s;
-        LMC__ISA(w8) part;
-        memcpy(&s, symbols + i, sizeof s);
-        part = __builtin_convertvector(s >> low_bits, LMC__ISA(w8));
-        memcpy(high + i, &part, sizeof part);
-        if (!low) continue;
-        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), LMC__ISA(w8));
-        memcpy(low + i, &part, sizeof part);
-    }
-    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
-}
-#endif /* LMC_NO_ENCODER */
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
- * the scalar loop makes one load a symbol. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif
 #endif /* LMC_NO_QUANTIZE */
 
@@ -9204,30 +8211,28 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
-/* of grids.h */
+/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#define LMC__GRID_DECODERS(isa, stream)                                                            \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, stream,
 #endif
 #if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
-#define LMC__GRID_ENCODERS(isa, or_scalar)
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
 #else
-#define LMC__GRID_ENCODERS(isa, or_scalar)                                                         \
-    or_scalar(quantize_rows, isa), or_scalar(quantize_updates, isa), lmc__sum_magnitudes_##isa,    \
-        lmc__cut_symbols_##isa,
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)                                   \
+    quantize_rows, quantize_updates, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
 #endif
-#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
-/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream)                                                                \
+    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
 #else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -9243,14 +8248,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
- * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -9278,14 +8282,13 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -9300,7 +8303,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -9362,9 +8365,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
      * and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
-#endif
 
-#if LMC__X86
 /* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
@@ -9696,7 +8697,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;
@@ -10031,7 +9031,6 @@ typedef struct lmc__encoder {
     uint32_t worth; /* of a bit: see cost.h */
     uint8_t *end;   /* the payload must not pass it: what needs more is not worth coding */
 } lmc__encoder;
-#endif
 
 /* == codec/cost.h ============================================================================== */
 
@@ -10047,12 +9046,6 @@ typedef struct lmc__encoder {
  *
  * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
-LMC__INLINE int lmc__is_level(enum lmc_level level)
-{
-    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
-}
-
-#ifndef LMC_NO_ENCODER
 #define LMC__CYCLE 1024u
 
 /* Partitioning a byte and merging it again, by how many of the node's children are one symbol. */
@@ -10127,7 +9120,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -10190,17 +9182,15 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->has_prediction = is_predicted;
     info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->is_stored)
-        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
-    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
+    if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
+    else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
-    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
-                            !(grouping & LMC__SPARSE)),
-               LMC_ERR_CORRUPT);
+        LMC__VALID((width == 2 || width == 4) && !order && !grouping);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
+    LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)));
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -10211,7 +9201,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__VALID(src[0] == LMC__BLOCK_SYNC);
     LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
@@ -10308,7 +9298,6 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
         i += n_of[length];
     }
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/lengths.h =========================================================================== */
 
@@ -10326,7 +9315,6 @@ static void lmc__huffman_lengths(uint8_t *lengths, const uint32_t *weights, unsi
  *             32                            6.591   1.25
  */
 
-#ifndef LMC_NO_ENCODER
 #define LMC__MAX_LOG2_UNIT 5u
 
 /* The time of a tree: weights and lengths of its n leaves, the former by descending and the latter
@@ -10400,7 +9388,6 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
     }
     return best_n;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan.h ============================================================================== */
 
@@ -10410,7 +9397,6 @@ static unsigned lmc__choose_lengths(uint8_t lengths[256], uint32_t weights[256],
  * Sizes are estimated by the entropy of the counts, in logarithms made of integers: floats differ
  * in the last digit of log2, and the same input must give the same bytes on every machine. */
 
-#ifndef LMC_NO_ENCODER
 /* log2(v) * 65536 for v >= 1, within 8. Between the entries of the table: straight lines. */
 LMC__INLINE uint32_t lmc__log2(uint32_t v)
 {
@@ -10631,11 +9617,9 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
     plan->bits = bits * n / total + 4 * (uint64_t)(plan->last - plan->first + 1);
     return LMC__CHOOSE_TREE;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/sample.h ============================================================================ */
 
-#ifndef LMC_NO_ENCODER
 /* Samples, from which the encoder learns what a block is like. A block of up to 8192 elements is
  * looked at as a whole. Others are cut into 128 equal steps, and a run of 64 neighbours is taken of
  * each, for a cache line is fetched whole anyway. Where in its step a run lies changes from one to
@@ -10645,7 +9629,6 @@ static enum lmc__choice lmc__choose_plane(lmc__plan *plan, const uint32_t counts
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
 
-/* What a block is encoded from. */
 typedef struct lmc__block {
     const uint8_t *src;  /* n elements of width bytes */
     const uint8_t *base; /* their prediction; or NULL */
@@ -10700,6 +9683,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
         for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
             const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
             for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+            LMC__PREFETCH(next + size - 1); /* a run may begin within a line */
         }
         memcpy(dst, src + lmc__sample_place(i, n) * width, size);
         dst += size;
@@ -10828,7 +9812,6 @@ static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
     block->order = block->own == LMC__ORDER_FLOAT ? LMC__ORDER_FLOAT : LMC__ORDER_INTEGER;
     block->n = size / w;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_gaps.h ========================================================================== */
 
@@ -10844,7 +9827,6 @@ static void lmc__guess_width(lmc__encoder *e, lmc__block *block)
  * up to 1.7 % and saves a division. A frozen tree needs a few bits of each of its nodes whatever
  * the number of ones is; gaps need 3 bytes and then nothing but the ones. */
 
-#ifndef LMC_NO_ENCODER
 /* The s for k ones of n bits. Codes with s and s + 1 cost the same where one bit in 2.08 * 2^s +
  * 0.5 is a one: 2.08 = 1 / ln golden ratio (Kiely, 2004). 123 / 256 is 1 / 2.08. */
 LMC__INLINE unsigned lmc__choose_gap_shift(size_t n, size_t k)
@@ -10862,7 +9844,6 @@ static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
     return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
 }
 
-/* The same gaps to out, size bytes as counted. */
 static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k, unsigned s)
 {
     uint8_t *low = out + 3, *const quotients = low + (k * s + 7) / 8;
@@ -10951,15 +9932,14 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     g->s = (mode - LMC__MASK_GAPS) >> 1;
     g->polarity = (mode - LMC__MASK_GAPS) & 1;
     g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    LMC__VALID(end - in >= 3);
     g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    LMC__VALID(g->k >= 1 && g->k <= n);
     g->low = in + 3;
     g->low_size = (g->k * g->s + 7) / 8;
     g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(g->room >= g->low_size);
+    LMC__VALID((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0);
     g->quotients = g->low + g->low_size;
     g->size = g->room - g->low_size;
     return LMC_OK;
@@ -10990,7 +9970,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
             j++;
             positions[i++] = (uint32_t)position;
             if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                LMC__VALID(position < own.n);
                 g->word = word;
                 g->sum = sum;
                 g->at = at;
@@ -10999,7 +9979,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
                 return LMC_OK;
             }
         }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        LMC__VALID(at < own.size);
         word = lmc__load_bits(own.quotients, own.size, 8 * at);
         at += 8;
     }
@@ -11009,7 +9989,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    LMC__VALID(g->quotients[size - 1] >> (g->bit & 7) == 1);
     *in = g->quotients + size;
     return LMC_OK;
 }
@@ -11354,7 +10334,6 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
                           root->n_right);
 }
 
-/* A list of bytes that are all alike. */
 static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
     if (e->end - e->out < 2) return 0;
@@ -11364,7 +10343,6 @@ static int lmc__put_constant(lmc__encoder *e, uint8_t value)
     return 1;
 }
 
-/* A list as it is. */
 static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
     if ((size_t)(e->end - e->out) < n + 1) return 0;
@@ -11422,14 +10400,12 @@ static int lmc__put_list(lmc__encoder *e, const uint8_t *row, uint8_t *work, uin
     return lmc__put_raw(e, row, n);
 }
 #endif
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_planes.h ======================================================================= */
 
 /* How to code each plane of a block without a prediction, by a sample; from level max on, all of
  * the top plane is counted, where there is most to gain. */
 
-#ifndef LMC_NO_ENCODER
 /* The counts of the top bytes of all elements. The other planes are split for nothing, which is
  * faster than to pick the top bytes one by one. NULL if there is no room, which cannot happen
  * (workspace.h). */
@@ -11510,7 +10486,6 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
         lmc__choose_plane(&e->scratch->plans[top], counts, (uint32_t)block->n, block->n, e->worth);
     return 1;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_planes.h ======================================================================== */
 
@@ -11525,7 +10500,6 @@ static int lmc__choose_planes(lmc__encoder *e, enum lmc__choice choice[8], const
  * The leading planes that stay raw are written by the split where they will stand in the payload.
  * With bf16 that is all but the exponent. */
 
-#ifndef LMC_NO_ENCODER
 /* The planes of a block, and how to make them again: coding a plane overwrites its row, and where
  * that was in vain (LMC__PUT_SPOILED) all are split once more. */
 typedef struct lmc__split_block {
@@ -11622,7 +10596,6 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
     }
     return (size_t)(e->out - dst);
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/plan_delta.h ======================================================================== */
 
@@ -11638,7 +10611,6 @@ static size_t lmc__put_planes(lmc__encoder *e, uint8_t *dst, size_t cap, const l
  * *magnitudes* of its residuals: the small ones one by one, others by octave and a half. The bits
  * within an octave are noise, the same for all ways to cut. */
 
-#ifndef LMC_NO_ENCODER
 /* What has changed, if that is so little that it is listed: then all that is coded is made from
  * this list. */
 typedef struct lmc__changes {
@@ -11890,9 +10862,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
             }
         }
         bits = best[k][n - 1];
-        if (m->sparse) least = bits >> (bits > m->n / 16 ? 7 : 10);
+        if (m->sparse) least = bits >> (bits > m->n / 16 ? 8 : 11);
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
-        if (bits + least < best[chosen][n - 1]) chosen = k;
+        if (bits + (k - chosen) * least < best[chosen][n - 1]) chosen = k;
     }
     m->n_classes = chosen + 1;
     for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
@@ -11991,14 +10963,14 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 {
     const unsigned width = sample->width;
     const lmc__grouping one = {1, 0, {0}};
+    const lmc__delta_block block = {sample->base, sample->n, width, delta->order, &one};
     lmc__classes planes; /* of the residuals, as those of a single class */
     unsigned p;
     if (!sample->may_group || width <= 2) return;
     delta->sparse = n_equal > sample->n / 2;
     if (delta->sparse || delta->grouping.n_classes == 1) return;
     for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
-    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
-                      &one);
+    (void)e->k->group(e->k, &planes, sample->src, &block);
     for (p = 0; p + 1 < width; p++) {
         const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;
@@ -12060,7 +11032,6 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
     if (delta->bits > direct + direct / 8 && !is_max) return LMC__DIRECT;
     return delta->bits < border ? LMC__DELTA : LMC__EITHER;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_delta.h ========================================================================= */
 
@@ -12077,8 +11048,6 @@ static enum lmc__verdict lmc__plan_delta(lmc__encoder *e, lmc__delta *delta,
  * only. The payload: thresholds of the classes, masks, natural planes, then class by class the
  * lists of its planes. */
 
-#ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -12179,14 +11148,14 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
+    const lmc__delta_block delta = {block->base, block->n, block->width, g->delta->order, grouping};
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
         g->crc = g->delta->changes.crc;
         return lmc__are_ranks(g);
     }
-    g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                      g->delta->order, grouping);
+    g->crc = k->group(k, &g->lists, block->src, &delta);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -12283,7 +11252,6 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     }
     return (size_t)(e->out - dst);
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == codec/put_block.h ========================================================================= */
 
@@ -12308,7 +11276,6 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
  * The bytes of a block depend on its elements, prediction, dtype, level and number, and on nothing
  * else: neither on the tier nor on the blocks before. */
 
-#ifndef LMC_NO_ENCODER
 /* Without the prediction, in at most cap bytes and in less than the elements have: in planes. All
  * three functions return how the block is coded; payload_size is 0 if it does not fit, and what
  * lies at dst is overwritten all the same. */
@@ -12400,7 +11367,7 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
     while (trial.level < block->level) {
         trial.level = (enum lmc_level)((int)trial.level + 1);
         coding = lmc__encode_at_level(
-            e, dst, best.payload_size ? lmc__min(cap, best.payload_size - 1) : cap, &trial);
+            e, dst, best.payload_size ? lmc__min(cap, best.payload_size) : cap, &trial);
         if (!coding.payload_size) continue;
         best = coding;
         best_level = trial.level;
@@ -12559,15 +11526,15 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
     if (lmc__has_mode(nesting, n)) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         mode = *d->in++;
     }
     if (mode == 0) {
         *mask = lmc__take(d, size);
-        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+        LMC__VALID(*mask);
     } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         list = lmc__push_list(&d->stack, size);
         LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
@@ -12575,7 +11542,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        LMC__VALID(mode <= 2 * LMC__FROZEN_LEVELS);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
@@ -12584,7 +11551,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         d->stack.top = spare; /* the list stays for as long as its node needs it */
         *mask = list;
     }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
@@ -12639,7 +11606,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (node.end_leaf - node.first_leaf == 1) {
         if (node.first_leaf == tree->escape) {
             const uint8_t *const symbols = lmc__take(d, n);
-            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            LMC__VALID(symbols);
             memcpy(list, symbols, n);
         } else memset(list, tree->symbol[node.first_leaf], n);
         return LMC_OK;
@@ -12648,9 +11615,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (flat_depth) {
         const uint8_t *const bits = lmc__take(d, flat_depth * row);
         unsigned i;
-        LMC__CHECK(bits, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat_depth; i++)
-            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        LMC__VALID(bits);
+        for (i = 0; i < flat_depth; i++) LMC__VALID(lmc__is_tail_clear(bits + i * row, row, n));
         d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
         return LMC_OK;
     }
@@ -12668,23 +11634,22 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     const uint8_t *const range = lmc__take(d, 2), *fields;
-    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    LMC__VALID(range);
     first = range[0];
     count = range[1] + 1u;
     n_fields = count + (has_escape ? 1 : 0);
-    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    LMC__VALID(first + count <= 256);
     fields = lmc__take(d, (n_fields + 1) / 2);
-    LMC__CHECK(fields, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(fields);
+    LMC__VALID(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0);
     for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
         escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+        LMC__VALID(escape_length);
     }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
-                                     escape_length),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lengths[0] && lengths[count - 1]);
+    LMC__VALID(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length));
     return LMC_OK;
 }
 
@@ -12707,20 +11672,20 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
     unsigned mode;
     uint8_t *list;
     lmc__node node;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in < d->end);
     mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    LMC__VALID(mode <= LMC__PLANE_TREE_ESCAPE);
     side->list = NULL;
     side->value = 0;
     if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         side->value = *d->in++;
         return LMC_OK;
     }
     if (mode == LMC__PLANE_RAW) {
         const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
-        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        LMC__VALID(raw);
         side->list = raw;
         if (left >= n + slack) return LMC_OK;
         side->list = list = lmc__push_list(&d->stack, n);
@@ -12796,7 +11761,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         planes.row[p] = lmc__row_of(d, &side, n);
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
                         n, d->streaming);
@@ -12839,7 +11804,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
         if (!gaps.polarity) {
             *fits = gaps.k <= room;
@@ -12931,7 +11896,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
         n_changed += s.n_changed[c];
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     if (dst == base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
@@ -12979,9 +11944,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
-    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    LMC__VALID(thresholds);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
-        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        LMC__VALID(thresholds[c] > (c ? thresholds[c - 1] : 0));
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
@@ -13024,25 +11989,24 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
 {
-    const unsigned width = info->width;
+    const lmc__delta_block block = {base, info->n, info->width, order, &g->grouping};
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, info->n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+        LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < width; p++)
+        for (p = g->grouping.n_natural; p < info->width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
-    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
-                         d->streaming);
+    *crc = d->k->ungroup(d->k, dst, &g->sides, &block, d->streaming);
     return LMC_OK;
 }
 
@@ -13085,6 +12049,7 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
  * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
  * n together; there are 10 n, and room for masks. */
 
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
@@ -13092,8 +12057,6 @@ typedef struct lmc__quant_source {
     uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* The scale of element number first of the tensor; returns how many of n elements share it: of a
  * block's first group what is left of it. */
@@ -13165,8 +12128,10 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
         uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
-        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
-        k->look_up(room, high, n, q->table);
+        for (i = 0; i < n; i++) {
+            high[i] = codes[symbols[i]];
+            room[i] = q->table[high[i]];
+        }
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
@@ -13495,45 +12460,41 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
                    group_size = lmc__load32(p + 20);
     memset(head, 0, sizeof *head);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
     q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    LMC__VALID(min == 0 || min >= 0u - 65535u);
     q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+    LMC__VALID(q->grid.is_log || !q->grid.is_signed);
+    LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
-                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
-               LMC_ERR_CORRUPT);
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
+    LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
     /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
      * 0. */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                       head->first_group == 0,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                   head->first_group == 0);
     } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                       head->first_group <= group_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                   head->first_group <= group_size);
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
@@ -13547,21 +12508,20 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 {
     lmc__quant_params *const q = &head->params;
     uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
-               LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >=
+               2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        LMC__VALID(q->table[i] > previous);
         previous = q->table[i];
     }
     head->positions = d->in;
     for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__VALID(position < info->n && (i == 0 || position > previous));
         previous = position;
     }
     head->values = d->in;
@@ -13571,8 +12531,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
     return LMC_OK;
 }
 
@@ -13651,7 +12610,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        if (q->table_size)
+            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
@@ -13700,13 +12660,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     /* Exceptions, too, must have codes that there are: their symbols are looked up with the
      * rest. */
     if (head.params.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
-                             : high.value <= head.params.table_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
@@ -13855,7 +12814,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
-    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    LMC__VALID(info.encoded_size == src_size);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction && o.prediction)
@@ -13888,8 +12847,7 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    /* Elements of the tensor. */
-    uint64_t n;
+    uint64_t n; /* Elements of the tensor. */
     /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
     size_t n_codes;
     size_t n_groups;
@@ -13902,7 +12860,6 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
     return q && !q->info.is_lossless ? &q->params : NULL;
 }
 
-/* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
 /* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
@@ -14029,7 +12986,7 @@ LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t off
     return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
@@ -14045,7 +13002,6 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
     return none;
 }
 
-#ifndef LMC_NO_ENCODER
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -14059,8 +13015,6 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
     (void)q, (void)data, (void)offset, (void)size, (void)second;
     return LMC_ERR_UNSUPPORTED;
 }
-#endif
-
 #endif
 
 /* == quantise/fit_sample.h ===================================================================== */
@@ -14096,8 +13050,7 @@ typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_source elements;
-    /* What is being made; not yet of use to others. */
-    lmc_quantizer *q;
+    lmc_quantizer *q; /* What is being made; not yet of use to others. */
     /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
@@ -14165,8 +13118,6 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
         }
 }
 
-#endif
-
 /* == quantise/fit_scales.h ===================================================================== */
 
 /* How fine the grid of each element is (spec/quantised.md).
@@ -14183,8 +13134,6 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
  * fit_table.h and fit_grid.h choose which of the points are used. Bits of floats serve as
  * logarithms: they grow by 2^23, an LMC__OCTAVE, from one power of two to the next, and a
  * difference of bits is a ratio of floats, within 6 %. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
@@ -14314,8 +13263,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
                                                        LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
 }
 
-#endif
-
 /* == quantise/fit_error.h ====================================================================== */
 
 /* What quantising loses, in integers: every machine must find the same grid.
@@ -14328,8 +13275,6 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *
  * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
  * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
@@ -14520,8 +13465,6 @@ static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_o
     return LMC_OK;
 }
 
-#endif
-
 /* == quantise/fit_table.h ====================================================================== */
 
 /* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
@@ -14534,8 +13477,6 @@ static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_o
  *
  * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
  * as second moments want it. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
 static uint32_t lmc__cube_root(uint64_t v)
@@ -14717,8 +13658,6 @@ LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
     return LMC_OK;
 }
 
-#endif
-
 /* == quantise/fit_grid.h ======================================================================= */
 
 /* The coarsest grid that keeps to a bound, coded without a table.
@@ -14733,8 +13672,6 @@ LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
  *
  * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
  * measured, then a coarser one, until it is within the bound. That loss is reported. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Grids that are measured, and the first ones of these, which may become coarser. What does not
  * hold the bound by then is kept without loss. */
@@ -14794,7 +13731,6 @@ static void lmc__reset_grid(lmc__grid *grid)
     grid->min = -(int32_t)(grid->n_points / 2);
 }
 
-/* The logarithmic grid of the widest step within the bound. */
 LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
 {
     lmc__quant_params *const q = &f->q->params;
@@ -14872,8 +13808,6 @@ LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 boun
     return LMC_OK;
 }
 
-#endif
-
 /* == quantise/fit.h ============================================================================ */
 
 /* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
@@ -14897,8 +13831,6 @@ LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 boun
  *
  * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
  * precision, not correctness. */
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* Elements. Below, a table and scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
@@ -15142,7 +14074,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
  * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
  * and what they did is seen after it. The library takes no locks. */
 
-/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -15162,7 +14093,6 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -15419,7 +14349,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -15483,7 +14412,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {
@@ -15717,12 +14645,12 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
-    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(t->block <= UINT32_MAX);
     job->number = (uint32_t)t->block++;
     LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
-    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    LMC__VALID(job->info.size == lmc__min64(t->block_size, t->total_size - t->at));
     job->src = src;
     t->used += job->info.encoded_size;
     t->at += job->info.size;
@@ -15811,7 +14739,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
-    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    if (offset == 0 && size == total_size) LMC__VALID(t.used == src_size);
     return LMC_OK;
 }
 
@@ -15892,7 +14820,6 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
-/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -16136,7 +15063,6 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has a fingerprint for each tensor, or one for itself if it has none. */
 static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
@@ -16166,7 +15092,6 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
-/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[12];
@@ -16203,7 +15128,6 @@ static void lmc__end_fingerprint(lmc__digester *d)
     lmc__begin_fingerprint(d);
 }
 
-/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
@@ -16247,7 +15171,6 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
     }
 }
 
-/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
@@ -16305,7 +15228,6 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
-/* 8 bytes at `magic` begin a file of a draft. */
 static int lmc__is_draft(const uint8_t *magic)
 {
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
@@ -16327,16 +15249,14 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
     LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
     LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
-    /* R3-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
-               LMC_ERR_CHECKSUM);
+               LMC_ERR_CHECKSUM);                                              /* R3-4 */
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
     LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    /* R3-10 */
-    LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
+    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
     return LMC_OK;
 }
 
@@ -16388,15 +15308,13 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
-    /* R3-16 */
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__VALID(memcmp(trailer + 32, lmc__end_magic, 8) == 0); /* R3-15 */
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28),
+               LMC_ERR_CHECKSUM);                                    /* R3-16 */
     LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
     LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
-    /* R3-20 to R3-22 */
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+               lmc__load64(trailer + 16) == total); /* R3-20 to R3-22 */
     return LMC_OK;
 }
 
@@ -16417,7 +15335,6 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
  * for each worker, or one block if that is larger, whatever the file's size. */
 
-/* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
@@ -16426,16 +15343,13 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
-    /* encoding: job.src is not the coder's, so it may change at any time */
-    int may_change;
-    size_t run; /* a reader's: number of its run */
+    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;     /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
-    /* restoring: its prediction is not there, so only its payload is checked */
-    int is_unread;
-    /* restoring with write_at: where in the file the block belongs */
-    uint64_t file_offset;
+    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -16509,7 +15423,6 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
  * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
-/* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
     return (uint64_t)lmc__count_workers(c->parallel) *
@@ -16675,7 +15588,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
-/* The first error of n jobs, in order. */
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 {
     size_t i;
@@ -16773,11 +15685,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    /* R3-12 */
-    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
-               LMC_ERR_CORRUPT);
-    /* R3-13 */
-    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
     return LMC_OK;
 }
 
@@ -16798,7 +15707,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -16965,11 +15873,9 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
     /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
-    LMC__CHECK(!(*place & flags & LMC__PATH_IS_ENTRY), LMC_ERR_CORRUPT);
-    LMC__CHECK(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
+    LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
+    LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
     set->n += *place == 0;
     *place |= key | flags;
     return LMC_OK;
@@ -17053,7 +15959,6 @@ static int lmc__is_ancillary(const lmc__section *section)
     return lmc__is_lower(section->kind[0]);
 }
 
-/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
@@ -17073,10 +15978,10 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
-    LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section->kind));
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
-               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
+               LMC_ERR_UNSUPPORTED);                 /* R4-3 */
+    LMC__VALID(section->size <= LMC__MAX_BODY_SIZE); /* R4-5 */
     return LMC_OK;
 }
 
@@ -17103,7 +16008,7 @@ static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes
 /* One byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
-    LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) != 0);
     *v = lmc__take8(c);
     return LMC_OK;
 }
@@ -17116,21 +16021,20 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     uint8_t byte;
     *v = 0;
     do {
-        LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) != 0);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2-1 */
+        LMC__VALID(shift < 63 || byte <= 1); /* R2-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2-1 */
+    LMC__VALID(byte != 0 || shift == 7); /* R2-1 */
     return LMC_OK;
 }
 
-/* One that is at most max. */
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
-    LMC__CHECK(*v <= max, LMC_ERR_CORRUPT);
+    LMC__VALID(*v <= max);
     return LMC_OK;
 }
 
@@ -17140,7 +16044,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 {
     uint64_t v;
     LMC__TRY(lmc__get_limited(c, &v, max));
-    LMC__CHECK(v <= lmc__left(c), LMC_ERR_CORRUPT);
+    LMC__VALID(v <= lmc__left(c));
     *size = (uint32_t)v;
     *p = lmc__take_bytes(c, (size_t)v);
     return LMC_OK;
@@ -17155,9 +16059,8 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
-        /* R4-54 */
-        LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R4-55 */
+        LMC__VALID(size <= lmc__left(c) && (is_first || tag > last)); /* R4-54 */
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);              /* R4-55 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -17165,7 +16068,6 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     return LMC_OK;
 }
 
-/* Bytes of a varint. */
 static unsigned lmc__varint_size(uint64_t v)
 {
     unsigned n = 1;
@@ -17214,13 +16116,11 @@ static uint64_t lmc__zigzag(int64_t d)
  *
  * A name is told by what it shares with that of an earlier entry of the section. */
 
-/* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    lmc_file file;  /* its arrays and strings are in the stream's memory */
-    size_t stream;  /* that it is a part of, */
-    uint64_t start; /* and where in that it begins */
-    /* 1. In lists of damaged files 0: its FILE section is lost. */
-    int is_described;
+    lmc_file file;    /* its arrays and strings are in the stream's memory */
+    size_t stream;    /* that it is a part of, */
+    uint64_t start;   /* and where in that it begins */
+    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -17229,7 +16129,6 @@ typedef struct lmc__listed_file {
     lmc__buffer text_at;
 } lmc__listed_file;
 
-/* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
     size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
@@ -17238,7 +16137,6 @@ typedef struct lmc__stream {
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
-/* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
@@ -17296,7 +16194,6 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
     return LMC_OK;
 }
 
-/* The last stream goes, with its files. */
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -17412,21 +16309,17 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R4-35 */
-        LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
-            /* R4-36 */
-            LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, name, size) != 0,
-                       LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
+                       memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
         (void)lmc__put_chars(x, "", 1);
     }
     LMC__TRY(lmc__get8(c, &t->rank));
-    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    LMC__VALID(t->rank <= LMC_MAX_RANK); /* R4-37 */
     t->shape = x->tensors ? x->words + x->n_words : NULL;
     for (i = 0; i < t->rank; i++, x->n_words++) {
         LMC__TRY(lmc__get_varint(c, &v));
@@ -17435,7 +16328,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
     if (!x->tensors) return LMC_OK;
     t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
-    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
+    LMC__VALID(t->size != UINT64_MAX); /* R4-39 */
     return LMC_OK;
 }
 
@@ -17456,20 +16349,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &back));
-    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    LMC__VALID(!(form & LMC__TENSOR_IS_LIKE) || back != 0); /* R4-30 */
     if (back) {
         LMC__TRY(lmc__get8(c, &prefix));
         LMC__TRY(lmc__get8(c, &suffix));
     }
     LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
-    /* R2-3 */
-    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    LMC__VALID(middle_size == 0 || memchr(middle, 0, middle_size) == NULL); /* R2-3 */
     if (x->tensors && back) {
         const lmc__item *item;
-        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        LMC__VALID(back <= x->n_tensors); /* R4-30 */
         reference = &x->tensors[x->n_tensors - back];
         item = &x->items[x->n_tensors - back];
-        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        LMC__VALID(prefix + suffix <= item->size); /* R4-31 */
         before = item->name;
         behind = item->name + item->size - suffix;
     }
@@ -17479,7 +16371,7 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     (void)lmc__put_chars(x, "", 1);
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+        LMC__VALID(gap != 0); /* R4-33 */
     }
     if (!(form & LMC__TENSOR_IS_LIKE)) {
         LMC__TRY(lmc__parse_type(x, &t));
@@ -17490,20 +16382,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
         t.size = reference->size;
     }
     if (form & LMC__TENSOR_HAS_LOSS) {
-        LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 6);
         t.loss.generation = lmc__take8(c);
         t.loss.measure = (enum lmc_measure)lmc__take8(c);
         t.loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
-        /* R4-38 */
-        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);        /* R4-38 */
+        LMC__VALID(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE); /* R4-38 */
     }
     if (x->tensors) {
         const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
                                 NULL};
-        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        LMC__VALID(gap <= file->size - *position);
         t.offset = *position + gap;
-        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        LMC__VALID(t.size <= file->size - t.offset); /* R4-40 */
         *position = t.offset + t.size;
         x->tensors[x->n_tensors] = t;
         x->items[x->n_tensors] = item;
@@ -17526,10 +16417,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     memset(&file, 0, sizeof file);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
-                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(form & LMC__FILE_IS_UNKNOWN) ||
+               (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1)); /* R4-16 */
     LMC__TRY(lmc__get8(c, &prefix));
     LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
     if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
@@ -17541,23 +16430,21 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
         file.mode = (uint32_t)v;
     }
     if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 12);
         file.has_mtime = 1;
         file.mtime_s = (int64_t)lmc__take64(c);
         file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+        LMC__VALID(file.mtime_ns <= 999999999u); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
-    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    LMC__VALID(!x->tensors || prefix <= x->path_size); /* R4-17 */
     file.path = lmc__put_chars(x, x->path, prefix);
     (void)lmc__put_chars(x, rest, rest_size);
     (void)lmc__put_chars(x, "", 1);
     x->path = file.path;
     x->path_size = prefix + rest_size;
-    /* R4-23 */
-    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size)); /* R4-23 */
     file.n_tensors = (size_t)n_tensors;
     if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
     for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
@@ -17567,7 +16454,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     f->file = file;
     f->start = x->start;
     if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    LMC__VALID(file.size <= LMC__MAX_FILE_SIZE - x->start); /* R4-13 */
     x->start += file.size;
     return LMC_OK;
 }
@@ -17589,13 +16476,13 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     uint64_t i;
     int pass;
     LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     memset(&x, 0, sizeof x);
     for (pass = 0; pass < 2; pass++) {
         x.c.p = body;
         x.c.end = body + size;
         LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
-        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        LMC__VALID(x.n_files >= 1); /* R4-14 */
         x.path = "";
         x.path_size = 0;
         for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
@@ -17617,7 +16504,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
+        LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -17633,9 +16520,8 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
         size_t shared = 0;
-        /* R4-24 */
-        LMC__CHECK(i == 0 || (*file->path && (!first->is_described || *first->file.path)),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(i == 0 ||
+                   (*file->path && (!first->is_described || *first->file.path))); /* R4-24 */
         while (file->path[shared] && file->path[shared] == before[shared]) shared++;
         LMC__TRY(lmc__add_path(&l->paths, file->path, shared, file->kind == LMC_FILE_DIRECTORY));
         before = file->path;
@@ -17660,7 +16546,10 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+#ifndef LMC_NO_ENCODER
+    if (lmc__get_quant_params(t->quantizer)) return lmc__get_quantizer_loss(t->quantizer);
+#endif
+    return t->loss;
 }
 
 /* How an entry may refer to another one, and bytes of it that depend on that. */
@@ -17684,7 +16573,6 @@ static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int st
     return i;
 }
 
-/* Of what Dtype, Rank, Shape and Size take. */
 static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
@@ -17776,7 +16664,6 @@ static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t po
     return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
-/* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -17997,15 +16884,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-/* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
-               LMC_ERR_CORRUPT);
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 
@@ -18027,13 +16909,12 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    LMC__VALID(run->size >= 1); /* R4-42 */
     LMC__TRY(lmc__get_varint(c, &block_size));
-    /* R4-43 */
     LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
                    block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
                    (block_size & (block_size - 1)) == 0,
-               LMC_ERR_UNSUPPORTED);
+               LMC_ERR_UNSUPPORTED); /* R4-43 */
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     if (run->prediction > LMC__PREDICT_OWN) {
@@ -18042,7 +16923,7 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     }
     run->block_size = (size_t)block_size;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R4-46 */
+    LMC__VALID(run->n_blocks <= UINT32_MAX); /* R4-46 */
     return LMC_OK;
 }
 
@@ -18054,15 +16935,15 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = 0;
     s->base_offset = 0;
     LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(s->size != 0, LMC_ERR_CORRUPT); /* R4-47 */
+    LMC__VALID(s->size != 0); /* R4-47 */
     LMC__TRY(lmc__get_varint(c, &reference));
     if (reference-- == 0) return LMC_OK;
     *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
-    LMC__CHECK(*last >= 0 && *last < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(*last >= 0 && *last < UINT32_MAX);
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R4-48 */
+        LMC__VALID(s->base_offset != 0); /* R4-48 */
     }
     return LMC_OK;
 }
@@ -18082,28 +16963,28 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     int64_t last = -1;
     lmc__segment s;
     lmc__cursor c = {body, body};
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
+    LMC__VALID(run->size <= limit - *position); /* R4-11 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R4-45 */
+        LMC__VALID(n_segments >= 1); /* R4-45 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
         for (i = 0; i < n_segments; i++) {
             const uint64_t left = run->start + run->size - s.start;
             LMC__TRY(lmc__get_segment(&c, &s, &last));
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R4-47 */
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R4-47 */
+            LMC__VALID(s.size <= left);                          /* R4-47 */
+            LMC__VALID(run->conversion == 0 || s.size % 2 == 0); /* R4-47 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
+        LMC__VALID(s.start == run->start + run->size); /* R4-47 */
     }
     run->has_records = lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
@@ -18246,7 +17127,6 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* The next of those files begins. */
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
@@ -18297,7 +17177,6 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
@@ -18343,19 +17222,16 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
     last.size = 0;
     for (i = 0; i < n; i++) {
         uint32_t key_size, value_size;
-        LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 8);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R8-13 */
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                       value_size <= LMC__MAX_VALUE_SIZE,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
+                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
         next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
-        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
-        /* R8-14 */
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
     }
     return LMC_OK;
@@ -18382,8 +17258,7 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    /* of that tensor; of the bytes of no tensor */
-    lmc__sha256 sha, outside;
+    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
     /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
@@ -18407,7 +17282,6 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
     return LMC_OK;
 }
 
-/* Tensors that have no more bytes to come. */
 LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
@@ -18418,7 +17292,6 @@ LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
     return LMC_OK;
 }
 
-/* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
     size_t n;
@@ -18437,14 +17310,12 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     return LMC_OK;
 }
 
-/* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
     LMC__TRY(lmc__finish_hashes(h));
     return lmc__finish_hash(h, &h->outside);
 }
 
-/* How many hashes of content the section has. */
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
     uint64_t n = l->n_files;
@@ -18544,7 +17415,6 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
         lmc__sha256_update(sha, entry, 8 + key_size + value_size);
 }
 
-/* n entries, one after another, which were checked. */
 static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -18561,15 +17431,11 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* H-2 */
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* H-5 */
-    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
 
@@ -18611,33 +17477,27 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
  * own, a Content_CRC that does not match is CHECKSUM. */
 
-/* Bytes of a stream. */
 typedef struct lmc__range {
     size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
+    lmc__buffer items; /* of the base, sorted: lmc__item */
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items */
     lmc__buffer backwards;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* what a conversion is made from */
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
-    /* or NULL */
-    const lmc_base *base;
+    const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
-    /* read_back reads the base, which is being overwritten; base is NULL */
-    int in_place;
+    int in_place; /* read_back reads the base, which is being overwritten; base is NULL */
 } lmc__origin;
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
@@ -18710,7 +17570,6 @@ static size_t lmc__first_named(const lmc__origin *o, const char *name)
     return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
 }
 
-/* The item is in the base's file of that path. */
 static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
 {
     return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
@@ -18735,7 +17594,6 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found;
 }
 
-/* The same for a part of another item. */
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const lmc__item *item;
@@ -18806,7 +17664,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
     return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
@@ -18964,7 +17821,6 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)i - 1;
 }
 
-/* A place in a file of the base, or of this snapshot. */
 typedef struct lmc__place {
     size_t file_number;
     uint64_t start;
@@ -19135,7 +17991,6 @@ typedef struct lmc__meter {
     int is_running; /* a request is being answered: what it asks for is not another one */
 } lmc__meter;
 
-/* What so many bytes may cost, through so many snapshots. */
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
 {
     const uint64_t factor = LMC__WORK_FACTOR * n_links;
@@ -19231,11 +18086,8 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
     *r = next;
     return 1;
 }
-#endif
 
 /* == snapshot/writer_plan.h ==================================================================== */
-
-#ifndef LMC_NO_ENCODER
 
 /* What the writer makes of a file: which bytes become a run, how they are coded, and what they are
  * predicted by. A run is all of one dtype and one kind of prediction:
@@ -19248,16 +18100,18 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
  * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
  * between tensors are AUTO.
  *
- * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
- * Between the tensors of an archive stand headers that hardly differ: where the writer can read
- * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
- * another.
+ * What predicts them:
  *
- * A tensor is predicted by its twin, if that was written before and can be read back; else by the
- * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
- * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
+ *   bytes before the first tensor   the file's header text (texts.h), if they contain it
+ *   bytes between tensors           earlier ones of the same size, where the writer can read back:
+ *                                   the headers in an archive hardly differ
+ *   a tensor                        its twin, if that was written before and can be read back; else
+ *                                   the base's tensor of that name, or of one that differs in what
+ *                                   stands before it
+ *   a quantised tensor              its second moment, or nothing
+ *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * The plan depends on descriptions alone: so the bytes written are the same however the file
  * comes. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
@@ -19265,27 +18119,25 @@ static int lmc__can_reach(lmc__reach *r, uint64_t file, uint64_t offset, uint64_
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them. */
+ * others have, as each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them by its name
- * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
- * that has changed, and stores that keep equal ranges of bytes once find them. */
+/* Such a run ends behind one of them by its name and size alone, every so many bytes on average: so
+ * blocks are the same again behind a tensor that has changed, for stores that keep equal ranges of
+ * bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Fewer bytes between tensors are not worth a reference; more are no headers. */
+/* Bytes between tensors that may be headers. A tensor of at most TINY_SIZE bytes between two of
+ * them is coded with them. So many sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
-/* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
 
-/* Bytes between tensors that were written. */
 typedef struct lmc__gap {
     uint32_t file_number;
     uint64_t offset, size; /* 0: none */
@@ -19293,34 +18145,27 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
-    /* lmc__quantized_range, of all files */
-    lmc__buffer quantized;
+    lmc__buffer quantized; /* lmc__quantized_range, of all files */
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
      * as they are encoded; and a block that was read back: block_number */
     lmc__buffer written, block_crcs, block;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
     const lmc_writer_options *options;
-    /* where predictions come from; reads back by lmc__read_written */
-    lmc__origin origin;
+    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
     uint64_t block_number; /* plus 1; 0: none */
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
     uint32_t file_number;
-    /* of bytes that are in no tensor */
-    enum lmc_dtype default_dtype;
-    /* one of the file's tensors does */
-    int has_quantizer;
-    /* bytes of the file that are in runs begun so far */
-    uint64_t position;
-    /* the first that does not end before position, or a lower one */
-    size_t next_tensor;
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    int has_quantizer;            /* one of the file's tensors does */
+    uint64_t position;            /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;           /* the first that does not end before position, or a lower one */
     /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
-    /* what it costs to read all predictions so far */
-    lmc__reach reach;
+    lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
@@ -19335,7 +18180,6 @@ typedef struct lmc__quantized_range {
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
-/* Valid until the next file begins. */
 static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
     return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
@@ -19355,8 +18199,8 @@ static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uin
     return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
-/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
- * second moment, nor parts of elements. */
+/* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
+ * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
                             uint64_t size)
 {
@@ -19384,7 +18228,6 @@ typedef struct lmc__written_block {
     size_t size;
 } lmc__written_block;
 
-/* Where that byte of a stream is, which belongs to a run. */
 static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
 {
     const lmc__written_run *const run =
@@ -19481,8 +18324,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
- * that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation, and has
+ * its second moment as a twin if it wants one. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -19496,10 +18339,10 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Whether, and in how many bytes before the first tensor, the header text may be. */
+/* In how many bytes before the first tensor the header text may be, which are held in memory; 0: in
+ * none. */
 static enum lmc_status lmc__plan_header(lmc__planner *p)
 {
     const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
@@ -19558,8 +18401,7 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
- * that is promised wrongly costs only size: what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -19579,8 +18421,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
- * it is always the same: it is asked for when runs are planned and when segments are written. */
+/* What predicts a tensor; t: NULL for a file without tensors. Asked again, it is the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
@@ -19614,7 +18455,6 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
-/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
@@ -19635,8 +18475,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
- * gap between them is of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
+ * (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -19688,8 +18528,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
- * or header_size. It begins with a quotation mark. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
+ * header_size. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -19745,7 +18585,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. A wrong guess costs only size. */
+ * then they are remembered. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -19789,10 +18629,8 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown.
- *
- * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
- * so every byte is in a run, and each call makes one of at least one byte. */
+ * so many are wanted; available: all that are known to come if the file's size is unknown. A run
+ * has whole elements; what does not fill one is left for a run of bytes, which comes next. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
                                                size_t available, lmc__planned_run *run)
 {
@@ -19833,8 +18671,8 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *d
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
- * would be too far away. */
+/* The same, of a run of that kind of prediction; not predicted if that would be too far away
+ * (work.h). */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
                                             uint64_t base_offset)
@@ -19875,8 +18713,8 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__pla
     return lmc__append_segment(p, at, stop - at, 0, 0);
 }
 
-/* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. */
+/* The segments of a planned run: one for each tensor, or for all of a file without tensors; none if
+ * it is not predicted. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
@@ -19918,7 +18756,7 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+ * predicted alike, with its segments. None has tensors; so a run has whole files. */
 LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;
@@ -19945,11 +18783,8 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
     }
     return LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/writer_blocks.h ================================================================== */
-
-#ifndef LMC_NO_ENCODER
 
 /* The writer's way from bytes to blocks in the sink.
  *
@@ -19974,13 +18809,11 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
-    /* the section at hand */
-    lmc__buffer body;
+    lmc__buffer body; /* the section at hand */
     /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
      */
     lmc__buffer metadata, sections;
-    /* what quantising made of the wave's blocks */
-    lmc__buffer contents;
+    lmc__buffer contents; /* what quantising made of the wave's blocks */
     /* of the run at hand; its section, to be written before its first block */
     lmc__buffer segments, run_head;
     /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
@@ -19991,8 +18824,7 @@ struct lmc_writer {
     /* small files that wait to be written together: their bytes, one after another */
     lmc__buffer group;
     lmc_writer_options options;
-    /* the first error stays */
-    enum lmc_status status;
+    enum lmc_status status; /* the first error stays */
     /* bytes written, or about to be */
     uint64_t offset;
     lmc__coder coder;
@@ -20009,22 +18841,16 @@ struct lmc_writer {
     /* the run at hand; where it is from: */
     lmc__run run;
     lmc__planned_run planned;
-    /* bytes of it that are in no job yet */
-    uint64_t run_left;
-    /* number of the next block */
-    uint32_t block;
-    /* see lmc__choose_run_blocks */
-    int may_enlarge;
+    uint64_t run_left; /* bytes of it that are in no job yet */
+    uint32_t block;    /* number of the next block */
+    int may_enlarge;   /* see lmc__choose_run_blocks */
 
-    /* how many files wait, the last of the listing (writer_groups.h) */
-    size_t n_waiting;
+    size_t n_waiting; /* how many files wait, the last of the listing (writer_groups.h) */
     /* where the bytes of the file at hand begin, if it is one of them */
     size_t waiting_at;
     int is_waiting;
-    /* they are being written */
-    int in_group;
-    /* the bytes at hand are in the caller's memory, and may change */
-    int is_callers;
+    int in_group;   /* they are being written */
+    int is_callers; /* the bytes at hand are in the caller's memory, and may change */
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
@@ -20055,7 +18881,6 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
     return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
-/* The section of a run, as it is planned, to run_head. */
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
@@ -20321,7 +19146,6 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;
@@ -20359,11 +19183,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     lmc__want(c, NULL, 0, 0);
     return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/writer_groups.h ================================================================== */
-
-#ifndef LMC_NO_ENCODER
 
 /* Small files, several of which share a FILE section and runs (spec 4.1).
  *
@@ -20402,7 +19223,6 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
-/* The file that was listed last waits for its bytes. */
 static void lmc__begin_waiting(lmc_writer *w)
 {
     w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
@@ -20473,7 +19293,6 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     return LMC_OK;
 }
 
-/* Writes what waits. */
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
     lmc__listing *const l = &w->plan.listing;
@@ -20511,11 +19330,8 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
                ? lmc__write_group(w)
                : LMC_OK;
 }
-#endif /* LMC_NO_ENCODER */
 
 /* == snapshot/writer.h ========================================================================= */
-
-#ifndef LMC_NO_ENCODER
 
 /* The writer: opened, told of files and metadata, finished. What it makes of a file's bytes is
  * in writer_plan.h (runs) and writer_blocks.h (blocks); small files go by writer_groups.h.
@@ -20761,7 +19577,6 @@ static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const v
     return LMC_OK;
 }
 
-/* All of them, and their entries in the index. */
 LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 {
     size_t at;
@@ -20792,7 +19607,6 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The metadata, sorted, appended to the index. */
 LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
@@ -20932,7 +19746,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ * at the end of one buffer is moved to before what the other one holds:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
@@ -20940,23 +19754,21 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
- * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
- * section that refers to this snapshot.
+ * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
+ * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
+ * refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come.
+ * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
+ * come.
  *
- * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
+ * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
+ * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
-    /* of the section at hand; of a RUN, its segments */
-    lmc__buffer body, segments;
-    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
-    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
@@ -20975,11 +19787,10 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    /* -- what has been seen -- */
-    uint8_t header[LMC__HEADER_SIZE];
-    lmc__index_builder index; /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
-    lmc__listing listing;     /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* -- what has been seen -- */
+    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
+    lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
     uint64_t total; /* bytes of all runs */
@@ -21010,7 +19821,6 @@ typedef struct lmc__restorer {
 /* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
     return lmc__listed_at(&r->listing, r->file);
@@ -21027,7 +19837,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
  * those, or zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
@@ -21054,7 +19864,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
-/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
@@ -21079,9 +19889,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 }
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
- * written at once. */
+ * made, and reads on if the other buffer is free. Without threads what was decoded is written at
+ * once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -21113,9 +19922,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes. Room before what was read is that for the largest block of the run at hand
- * then; the next run's may be larger, and then what was read moves up. */
+/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
+ * the room there, which was for the blocks of another run. If nothing comes any more, nothing
+ * changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -21159,8 +19968,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there: they are used now, but stay where they are until more are
- * fetched. */
+/* The next size bytes, which are there, and stay until more are fetched. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -21168,9 +19976,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
- * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
- * compared, so whoever parses it parses what was written. */
+/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
+ * may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -21190,8 +19997,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
- * are to be checked: there is one at most. */
+/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -21200,16 +20006,16 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
         is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
-    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    LMC__VALID(!is_kept || r->hashes.size == 0);
+    LMC__VALID(r->listing.n_streams && !r->has_rows);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
- * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
- * index gets room for. In place, blocks that have bytes of two files could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
+ * not known yet of them the index gets room for. In place, blocks that have bytes of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -21241,7 +20047,7 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (l->n_streams == 0) return LMC_OK;
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (stream->is_unknown) stream->size = r->position;
-    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__end_restored(r));
     while (++r->file < l->n_files) {
@@ -21266,9 +20072,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
- * run says of its size; a prediction is read to where the block will be decoded over it. unread:
- * LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
+ * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -21286,7 +20091,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__VALID(info.size == size); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -21308,7 +20113,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
-    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+    if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction && unread != LMC_OK) {
@@ -21335,14 +20140,13 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given, so that must have reached the caller: the wave is decoded, and what it made is written,
- * before its first prediction is read. */
+ * given: so all that is decoded or planned is written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams && r->n_runs < UINT32_MAX);
     LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -21366,25 +20170,22 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
-/* The table of blocks: as they were. */
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
-    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams);
     LMC__TRY(lmc__index_run_end(&r->index));
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    /* R8-1, R8-2 */
-    LMC__CHECK(r->body.size == rows->size &&
-                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(
+        r->body.size == rows->size &&
+        (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0)); /* R8-1, R8-2 */
     r->has_rows = 1;
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
- * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
- * *metadata: where that begins, n entries. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
+ * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
+ * fingerprint and hashes. What is not known of files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                           lmc__cursor *metadata, uint32_t *n)
@@ -21395,36 +20196,30 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
+               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
     lmc__get_index_head(&head, r->body.data);
-    /* R8-3 */
-    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
+    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
+    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
     *metadata = c;
     *n = head.n_metadata;
     LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R8-4 */
-    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-/* Hands out n entries of metadata, which were checked. */
 static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
     const lmc_restore_options *const o = r->options;
@@ -21440,8 +20235,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, u
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
- * takes its blocks with it. */
+/* All of the stream, of which not a byte may be left. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -21460,7 +20254,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         index_at = r->offset;
         LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
-        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        LMC__VALID(r->has_rows == lmc__is_kind(&section, "INDX")); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
@@ -21479,8 +20273,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
-    /* R3-22 */
-    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
 }
@@ -21552,7 +20345,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
  * in it. */
 
-/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
@@ -21570,23 +20362,19 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* An ancillary section. */
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    /* the INDX section; what is parsed of it points into it */
-    lmc__buffer index;
-    /* lmc__reader_run; lmc__segment, of all of them */
-    lmc__buffer runs, segments;
+    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer keys, metadata;
+    lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
@@ -21637,12 +20425,10 @@ typedef struct lmc__index_parser {
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
-/* The last stream, if there is one, is complete. */
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;
-    LMC__CHECK(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size);
     return LMC_OK;
 }
 
@@ -21661,10 +20447,10 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc_file *const file = &lmc__listed_at(l, i)->file;
         const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
-        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(&x->c) >= lmc__facts_head_size(file) + size);
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
-            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
             stream->size = file->size; /* it is the only one of its stream */
         }
         file->crc = lmc__take32(&x->c);
@@ -21682,15 +20468,14 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     lmc__tables *const t = x->t;
     lmc__listing *const l = &t->listing;
     lmc__reader_run r;
-    LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams);
     memset(&r, 0, sizeof r);
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
     l->has_records |= r.run.has_records;
-    LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
-                   stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
+               stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
     r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
@@ -21709,27 +20494,26 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) >= 5);
     memcpy(section.kind, lmc__take_bytes(c, 4), 4);
-    LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section.kind));
     LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
-    LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(stored >= LMC__SECTION_HEADER_SIZE);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
-        LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
+        LMC__VALID(x->t->listing.n_streams);
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
         LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
-        LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"));
         LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        LMC__VALID(size <= lmc__left(c));
         body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
-            LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
+            LMC__VALID(stored == LMC__SECTION_HEADER_SIZE + size);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
         } else LMC__TRY(lmc__parse_run_entry(x, body, (size_t)size, stored));
     }
@@ -21775,11 +20559,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
-    if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
     else LMC__TRY(lmc__check_header(head.header, k));
     x.features = lmc__get_features(head.header);
     for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
-    LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
+    LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
     metadata = x.c;
@@ -21789,9 +20573,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
     return LMC_OK;
@@ -21804,32 +20587,30 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * which is read to that place. Only the first and the last of a range may be wanted in part, and
  * take a buffer.
  *
  * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
- * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
  *
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
- * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
- * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
+ * Where they are not, a link is asked for less than a block, again and again for neighbours. It
+ * then decodes to a *window*, from which the next questions are answered. What all of that may cost
+ * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
+ * while a prediction is read.
  *
- * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
- * latter bring tables with gaps, and a way to read a run of their own (read_run). */
+ * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
+ * read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
+     * code of several runs; else none */
     lmc__buffer held;
     /* of what is being read whole; the body of the section of hashes, once they were asked for */
     lmc__buffer fingerprints, hashes;
     /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -21837,17 +20618,14 @@ struct lmc_reader {
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* what the header tells; all features, if it is lost */
-    lmc_snapshot_info info;
+    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
-    lmc__windows as_base, back;
-    /* the chain's: own_meter, or that of the base or lender */
-    lmc__meter own_meter, *meter;
+    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
@@ -21855,10 +20633,8 @@ struct lmc_reader {
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    /* what a larger struct has beside; or NULL */
-    void (*free_extra)(lmc_reader *reader);
-    /* of that, which begins with this one */
-    size_t struct_size;
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -21866,7 +20642,6 @@ static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__listed_at(&r->tables.listing, i);
 }
-/* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
 {
     return lmc__stream_at(&r->tables.listing, f->stream);
@@ -21921,7 +20696,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* No bytes are held any more. */
 static void lmc__let_go(lmc_reader *r)
 {
     lmc__free_buffer(&r->held);
@@ -21935,13 +20709,13 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before what is held, the tail, it is read with as many bytes before it: these are held then, and
- * have the rows of most files. */
+ * before the tail, which is held, as many bytes before it are read, too, and held then: they have
+ * the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
-    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
@@ -21954,8 +20728,8 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
- * listed without. */
+ * predict them are there. Those of a base only if that is at hand: a delta may be listed
+ * without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -21970,14 +20744,12 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
@@ -21996,7 +20768,7 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
         lmc_block_info info;
         LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        LMC__VALID(info.encoded_size <= left);
         lmc__store32(rows, (uint32_t)info.encoded_size);
         lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
         code += info.encoded_size;
@@ -22027,13 +20799,12 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
-        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
-                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
+                   encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
         block_at[i] = at;
         at += encoded;
     }
-    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    LMC__VALID(at == run->end); /* R8-8 */
     block_at[i] = at;
     t->rows.size += (size_t)size;
     t->block_at.size += 8 * ((size_t)n + 1);
@@ -22042,8 +20813,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index: to fetch them again would be a request for nothing. Those that
- * are wrong are no reason not to open the file: whoever wants them will be told. */
+/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
+ * will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -22057,16 +20828,15 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
     return LMC_OK;
 }
 
-/* What the rows say of a block; they were read. */
 static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
 {
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
- * the header. A second one for what of a large index lies before it. The header itself is read
- * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be. Header, index and trailer must leave nothing out. */
+/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
+ * header. A second one for what of a large index lies before it. The header itself is read where it
+ * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
+ * be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -22086,17 +20856,15 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-                   index_size == total - LMC__TRAILER_SIZE - index_at,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
+               index_size == total - LMC__TRAILER_SIZE - index_at);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
-                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, "INDX") &&
+               section.size == index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
@@ -22139,12 +20907,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. A source that several workers read at once is near: there each
- * reads a block. */
+/* Code that is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
- * that ends there. Of what stands at an end of the run no rows are wanted. */
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
+ * ends there. At an end of the run no rows are wanted. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -22158,8 +20925,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 }
 
 /* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request, with the sections between
- * them; the others follow when it is their turn. */
+ * the first ones, as much as is fetched at once, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -22185,9 +20951,9 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
- * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
- * prediction of the first one, if that is not wanted whole. */
+/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
+ * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
+ * whole. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -22196,7 +20962,6 @@ typedef struct lmc__wanted {
     size_t n, head;
 } lmc__wanted;
 
-/* Predictions of blocks that are not wanted whole go there. */
 static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 {
     return &r->base[run->prediction == LMC__PREDICT_OWN];
@@ -22231,8 +20996,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows, and not one of another file with the same number and size. */
+/* The header of a block, which must be the very one that the index knows, and not one of another
+ * file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -22240,15 +21005,13 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     const uint8_t *entry = lmc__row_at(&r->tables, run, block);
     LMC__TRY(
         lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
-                   lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
+    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
+    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. A block that is not the one that the index knows is refused before it
- * is decoded. If the source can be read by several at once, each reads what it decodes. */
+/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -22270,7 +21033,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or will be, in c->in[0]. */
+ * their code is, or with parallel_reads will be, in c->in[0]. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -22308,9 +21071,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
- * wave by wave. has_code: all of it is in the coder's, and not too much. */
+/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
+ * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
+ * has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -22350,8 +21113,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
- * in one request, and its rows are made of it. */
+/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+ * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -22375,11 +21138,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
- * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
- * alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
+ * asked for from front to back is decoded once, and what is asked for here and there costs a block.
+ * Where a neighbour is damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -22442,8 +21204,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
- * on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -22455,7 +21216,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     return status;
 }
 
-/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -22463,9 +21223,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep; in damaged files runs may lie one over the other, so it is asked again. */
+/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
+ * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
+ * files is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -22486,7 +21246,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+ * says. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -22508,9 +21268,8 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                          LMC_FINGERPRINT_SIZE) == 0,
-                   LMC_ERR_CORRUPT); /* R8-11 */
+        LMC__VALID(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0); /* R8-11 */
     }
     return LMC_OK;
 }
@@ -22618,7 +21377,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
     LMC__TRY(lmc__get_section(&section, head, k));
-    LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, kind) && section.size == size);
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
     LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
                LMC_ERR_CHECKSUM);
@@ -22911,7 +21670,6 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* All predictions of the file are in place. */
 static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
@@ -23398,7 +22156,6 @@ static enum lmc_status lmc__write_memory(void *user, const void *data, size_t si
     return status;
 }
 
-/* All of it, or it fails. */
 static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -23622,7 +22379,7 @@ static enum lmc_status lmc__copy_bytes(lmc_writer *w, lmc_reader *r, size_t file
         crc = r->coder->wave.k->crc32c(crc, piece->data, n);
         LMC__TRY(lmc_writer_write(w, piece->data, n));
     }
-    LMC__CHECK(crc == file->crc, LMC_ERR_CORRUPT);
+    LMC__VALID(crc == file->crc);
     return LMC_OK;
 }
 
@@ -23837,7 +22594,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 }
 
 #ifndef LMC_NO_STDIO
-/* A file to a file. */
 typedef struct lmc__file_to_file {
     FILE *src, *part;
     lmc__buffer part_path;
@@ -23902,7 +22658,6 @@ LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const 
 }
 #endif
 
-/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
     return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);

@@ -43,6 +43,7 @@ static const char *const names[] = {"crc32c",
                                     "count_ones"};
 /* as of bf16: six classes, equally full */
 static const lmc__grouping grouping = {6, 0, {43, 86, 128, 171, 213}};
+static lmc__delta_block block = {NULL, 0, 2, LMC__ORDER_FLOAT, &grouping};
 
 int main(int argc, char **argv)
 {
@@ -91,6 +92,8 @@ int main(int argc, char **argv)
         mask[i / 8] |= (uint8_t)(random >> 31 << (i & 7));
     }
     for (i = 0; i < 8; i++) const_planes.row[i] = planes.row[i] = b + i * most;
+    block.base = a;
+    block.n = n;
     memset(&classes, 0, sizeof classes);
     memset(&sides, 0, sizeof sides);
     for (c = 0; c < grouping.n_classes; c++)
@@ -136,10 +139,8 @@ int main(int argc, char **argv)
         case 20: k->flatten(b, a, n, 0, kernel == 19 ? 2 : 5); break;
         case 21:
         case 22: k->unflatten(b, a, n, table, kernel == 21 ? 2 : 5); break;
-        case 23: result += k->group(k, &classes, a, a, n, 2, LMC__ORDER_FLOAT, &grouping); break;
-        case 24:
-            result += k->ungroup(k, b, a, &sides, n, 2, LMC__ORDER_FLOAT, &grouping, off);
-            break;
+        case 23: result += k->group(k, &classes, a, &block); break;
+        case 24: result += k->ungroup(k, b, &sides, &block, off); break;
         case 25: result += (size_t)k->sum64(a, n); break;
         default: result += k->count_ones(a, n);
         }

@@ -95,14 +95,12 @@ WRAP(count_classes,
       const lmc__grouping *grouping, uint8_t *tally),
      (counts, base, n, width, grouping, tally))
 WRAP_RESULT(uint32_t, group,
-            (K, lmc__classes *classes, const uint8_t *src, const uint8_t *base, size_t n,
-             unsigned width, enum lmc__order order, const lmc__grouping *grouping),
-            (IGNORE_K, classes, src, base, n, width, order, grouping))
+            (K, lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block),
+            (IGNORE_K, classes, src, block))
 WRAP_RESULT(uint32_t, ungroup,
-            (K, uint8_t *dst, const uint8_t *base, const lmc__class_sides *sides, size_t n,
-             unsigned width, enum lmc__order order, const lmc__grouping *grouping,
+            (K, uint8_t *dst, const lmc__class_sides *sides, const lmc__delta_block *block,
              lmc__streaming streaming),
-            (IGNORE_K, dst, base, sides, n, width, order, grouping, streaming))
+            (IGNORE_K, dst, sides, block, streaming))
 WRAP_RESULT(size_t, list_changes,
             (K, uint32_t *crc, const lmc__changed *changed, size_t most, const uint8_t *src,
              const uint8_t *base, size_t n, unsigned width),

@@ -2,23 +2,36 @@
 #include "args.h"
 
 #include "input/base.h"
-#include "sys/memory.h"
-#include "sys/names.h"
-#include "sys/report.h"
-#include "verb/restore.h"
 
 /* While the command of lmc series is not known yet, the verb is its first one. */
 static int is_series(const struct arguments *a) { return a->verb >= VERB_SERIES_ADD; }
 
-/* The verb of that word, the first of those of lmc series; N_VERBS: there is none. */
+/* Other words for what options ask for. */
+static const struct {
+    const char *word;
+    enum verb verb;
+} aliases[] = {
+    {"compress", VERB_COMPRESS}, {"decompress", VERB_RESTORE}, {"restore", VERB_RESTORE},
+    {"extract", VERB_RESTORE},   {"test", VERB_TEST},          {"list", VERB_LIST},
+    {"ls", VERB_LIST},           {"info", VERB_LIST},
+};
+
+/* The verb of a word, or of another word for it; of lmc series the first. N_VERBS: there is none.
+ */
 static enum verb verb_of_word(const char *word)
 {
-    int verb = VERB_CAT;
-    while (verb <= VERB_SERIES_ADD && strcmp(word, verbs[verb].word) != 0) verb++;
-    return verb <= VERB_SERIES_ADD ? (enum verb)verb : N_VERBS;
+    for (int verb = VERB_CAT; verb <= VERB_SERIES_ADD; verb++)
+        if (strcmp(word, verbs[verb].word) == 0) return (enum verb)verb;
+    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+        if (strcmp(word, aliases[i].word) == 0) return aliases[i].verb;
+    return N_VERBS;
 }
 
-int is_verb(const char *name) { return verb_of_word(name) < N_VERBS; }
+int is_verb(const char *name)
+{
+    const enum verb verb = verb_of_word(name);
+    return verb >= VERB_CAT && verb < N_VERBS;
+}
 
 static const char *name_option(const struct option *o, char text[32])
 {
@@ -74,13 +87,6 @@ static int has_value(const struct option *o)
     return o->kind == TEXT || o->kind == ANY || o->kind == COUNT;
 }
 
-/* The value of an option: what follows in the same argument, or the next argument. NULL: none. */
-static const char *take_value(struct reading *r, const char *rest)
-{
-    if (rest) return rest;
-    return r->at + 1 < r->argc && r->at + 1 != r->verb_at ? r->argv[++r->at] : NULL;
-}
-
 /* -z, -d, -t, -l: one of them, and not beside a verb. */
 static int take_mode(struct reading *r, const struct option *o)
 {
@@ -98,7 +104,7 @@ static int take_mode(struct reading *r, const struct option *o)
     return CODE_OK;
 }
 
-/* rest: what follows in the same argument and is the value; NULL: nothing does */
+/* rest: what follows in the same argument and is the value; NULL: that is the next argument */
 static int take_option(struct reading *r, const struct option *o, const char *rest)
 {
     struct arguments *a = r->a;
@@ -106,7 +112,8 @@ static int take_option(struct reading *r, const struct option *o, const char *re
     const char *value = NULL;
     r->given |= (uint64_t)1 << (o - options);
     if (has_value(o)) {
-        value = take_value(r, rest);
+        value = rest;
+        if (!rest && r->at + 1 < r->argc && r->at + 1 != r->verb_at) value = r->argv[++r->at];
         if (!value || (!*value && o->kind != ANY))
             return fail_usage(a, "%s wants %s", name_option(o, name),
                               o->wants ? o->wants : "a value: a number");
@@ -390,16 +397,6 @@ static int check_arguments(struct arguments *a, uint64_t given)
 
 /* -- the verb -- */
 
-/* Other words for what options ask for. */
-static const struct {
-    const char *word;
-    enum verb verb;
-} aliases[] = {
-    {"compress", VERB_COMPRESS}, {"decompress", VERB_RESTORE}, {"restore", VERB_RESTORE},
-    {"extract", VERB_RESTORE},   {"test", VERB_TEST},          {"list", VERB_LIST},
-    {"ls", VERB_LIST},           {"info", VERB_LIST},
-};
-
 /* The argument behind the one at `at` that is no value of an option; the verb is not known yet. */
 static int next_argument(const struct reading *r, int at)
 {
@@ -458,27 +455,23 @@ static int find_verb(struct reading *r)
     struct arguments *a = r->a;
     const int at = find_first_name(r);
     const char *word = at ? r->argv[at] : "";
+    const enum verb verb = verb_of_word(word);
     if (!at) return CODE_OK;
-    if (is_verb(word)) {
-        a->verb = verb_of_word(word);
-        r->verb_at = at;
+    if (verb == N_VERBS) {
+        r->word = word;
+        r->is_wrong = at == 1 || next_argument(r, at) < r->argc;
         return CODE_OK;
     }
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(word, aliases[i].word) == 0) {
-            if (next_argument(r, at) >= r->argc && access(word, F_OK) == 0)
-                return fail_usage(a,
-                                  "'%s' is a command, and there is a file of that name; for the "
-                                  "file write ./%s",
-                                  word, word);
-            a->verb = aliases[i].verb;
-            r->verb_at = at;
-            r->mode = aliases[i].word;
-            a->has_word = 1;
-            return CODE_OK;
-        }
-    r->word = word;
-    r->is_wrong = at == 1 || next_argument(r, at) < r->argc;
+    if (verb <= VERB_LIST) {
+        if (next_argument(r, at) >= r->argc && access(word, F_OK) == 0)
+            return fail_usage(
+                a, "'%s' is a command, and there is a file of that name; for the file write ./%s",
+                word, word);
+        r->mode = word;
+        a->has_word = 1;
+    }
+    a->verb = verb;
+    r->verb_at = at;
     return CODE_OK;
 }
 
@@ -509,10 +502,8 @@ static int is_help(const char *word)
 /* word: a topic, a verb, or another word for one */
 static int help_on(const char *word)
 {
-    if (is_verb(word)) word = verbs[verb_of_word(word)].topic;
-    for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
-        if (strcmp(word, aliases[i].word) == 0 && aliases[i].verb != VERB_COMPRESS)
-            word = verbs[aliases[i].verb].topic;
+    const enum verb verb = verb_of_word(word);
+    if (verb > VERB_COMPRESS && verb < N_VERBS) word = verbs[verb].topic;
     return print_help(
         is_help(word) || strcmp(word, "help") == 0 || strcmp(word, "version") == 0 ? "" : word);
 }
@@ -534,9 +525,8 @@ static int answer(const struct reading *r, int *code)
 
 int read_arguments(struct arguments *a, int argc, char **argv)
 {
-    struct reading r;
+    struct reading r = {0};
     int code;
-    memset(&r, 0, sizeof r);
     r.a = a;
     r.argc = argc;
     r.argv = argv;

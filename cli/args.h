@@ -4,15 +4,12 @@
  * Options are taken out of argv, the other arguments stay there in order. option_table.c says what
  * there is to take, and which verb takes which option. Mistakes are reported, with CODE_USAGE.
  */
-#ifndef LMC_CLI_ARGS_H
-#define LMC_CLI_ARGS_H
+#pragma once
 
 #include "sys/platform.h"
 
-#include "choose/members.h"
 #include "choose/policy.h"
-#include "input/common.h"
-#include "verb/series.h"
+#include "verb/verbs.h"
 
 /* Up to VERB_LIST by an option, the others by a word; behind them the commands of lmc series. */
 enum verb {
@@ -139,5 +136,3 @@ int refer_to_help(const struct arguments *a);
 
 /* What --version prints. */
 int print_version(void);
-
-#endif

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "args.h"
 
-#include "sys/report.h"
-
 struct topic {
     const char *name, *text;
 };

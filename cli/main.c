@@ -15,34 +15,17 @@
 #include "input/base.h"
 #include "input/operands.h"
 #include "sys/attributes.h"
-#include "sys/memory.h"
-#include "sys/names.h"
 #include "sys/progress.h"
-#include "sys/report.h"
 #include "sys/temporary.h"
-#include "sys/tree.h"
-#include "verb/apply.h"
-#include "verb/cat.h"
-#include "verb/compress.h"
-#include "verb/diff.h"
-#include "verb/dump.h"
-#include "verb/list.h"
-#include "verb/recode.h"
-#include "verb/restore.h"
-#include "verb/salvage.h"
-#include "verb/series.h"
-#include "verb/stats.h"
-#include "verb/verify.h"
 
 /* -- files -- */
 
 /* is_named: on the command line, not found in a directory */
 static int process_file(const char *path, int is_named, const struct arguments *a)
 {
-    const struct restore_options to_restore = {a->common, a->remove_source};
     const struct compress_options to_compress = {a->common, a->coding, a->remove_source};
     switch (a->verb) {
-    case VERB_RESTORE: return restore_file(path, &to_restore);
+    case VERB_RESTORE: return restore_file(path, a->remove_source, &a->common);
     case VERB_TEST: return test_file(path, &a->common);
     case VERB_LIST: return list_file(path, a->json, &a->common);
     default: return compress_file(path, is_named, &to_compress);
@@ -126,13 +109,11 @@ static int check_operands(const struct arguments *a, size_t n)
 
 static int process_files(const struct arguments *a)
 {
-    const struct restore_options to_restore = {a->common, 0};
     int code = check_inputs(a), n = a->n_names;
     if (code != CODE_OK) return code;
     if (a->remove_source) n = drop_repeated(a->names, n);
     if (n == 0) return process_path("-", a);
-    if (a->n_parts)
-        return restore_parts(a->names[0], a->names + 1, (size_t)a->n_parts, &to_restore);
+    if (a->n_parts) return restore_parts(a->names[0], a->names + 1, (size_t)a->n_parts, &a->common);
     code = check_operands(a, (size_t)n);
     if (code != CODE_OK) return code;
     for (int i = 0; i < n; i++) code = worse(code, process_path(a->names[i], a));
@@ -168,9 +149,7 @@ static int run_series(const struct arguments *a)
 static int run_verb(const struct arguments *a)
 {
     const struct cat_options to_cat = {a->common, a->npy, a->f32, a->safetensors, a->file};
-    const struct stats_options to_count = {a->common, a->coding.level, a->json};
-    const struct recode_options to_recode = {a->common, a->coding};
-    const struct salvage_options to_salvage = {a->common, a->json};
+    const struct compress_options to_recode = {a->common, a->coding, 0};
     const char *output = file_of_output(&a->common);
     char **names = a->names;
     size_t n = (size_t)a->n_names;
@@ -181,12 +160,12 @@ static int run_verb(const struct arguments *a)
     case VERB_LIST: return process_files(a);
     case VERB_CAT: return cat_tensors(names[0], names + 1, n - 1, &to_cat);
     case VERB_DIFF: return diff_snapshots(names, a->coding.level, a->json, &a->common);
-    case VERB_STATS: return show_stats(names, n, &to_count);
+    case VERB_STATS: return show_stats(names, n, a->coding.level, a->json, &a->common);
     case VERB_FOLD: return fold_deltas(names, n, output, &to_recode);
     case VERB_REBASE: return rebase_snapshot(names[0], a->onto, output, &to_recode);
     case VERB_VERIFY: return verify_files(names, n, &a->common);
     case VERB_APPLY: return apply_deltas(names, n, a->trust_base, &a->common);
-    case VERB_SALVAGE: return salvage_file(names[0], &to_salvage);
+    case VERB_SALVAGE: return salvage_file(names[0], a->json, &a->common);
     case VERB_DUMP: return dump_file(names[0]);
     default: return run_series(a);
     }

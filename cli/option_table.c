@@ -5,9 +5,6 @@
 #include <limits.h>
 
 #include "input/base.h"
-#include "sys/memory.h"
-#include "sys/names.h"
-#include "sys/report.h"
 #include "verb/series_manifest.h"
 #include "../formats/pattern.h"
 

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "container.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "gguf.h"
-#include "npy.h"
-#include "safetensors.h"
+#include "container_check.h"
 #include "torch_save.h"
 
 const char *container_name(enum container_kind kind)

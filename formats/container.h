@@ -7,11 +7,7 @@
  * believed: every tensor that is handed out lies within the file, has a name of its own, overlaps
  * no other, and has the size that dtype and shape ask for.
  */
-#ifndef LMC_FORMATS_CONTAINER_H
-#define LMC_FORMATS_CONTAINER_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 
@@ -91,8 +87,23 @@ uint64_t container_weigh_views(const struct container *c);
  * again. (A delta is small, and its base is not: for its files this does not hold.) */
 int container_has_said_all(uint64_t n_read, uint64_t n_found, uint64_t size);
 
+/* What NumPy calls a dtype. It has no type for BF16 and the 8-bit floats: it saves them as raw
+ * bytes of that width, and so do we. */
+const char *npy_descr(const char *dtype);
+
 struct dcp;
-struct view;
+
+/* A file that a parser reads where it wants: formats whose directory stands at the end cannot be
+ * parsed from the beginning alone. */
+struct view {
+    uint64_t size;
+    /* What the file takes where it was taken from, compressed perhaps: what a parser allocates is
+     * in proportion to that, not to what a few bytes may claim or repeat. */
+    uint64_t weight;
+    /* size bytes from offset on, which lie within the view; not 0: they cannot be read */
+    int (*read)(void *user, uint64_t offset, void *dst, size_t size);
+    void *user;
+};
 
 /* Whether a file that begins so, or is called so, is to be read through a view. */
 int container_wants_view(const void *data, size_t size, const char *name);
@@ -113,10 +124,8 @@ int container_is_legacy_torch(const void *data, size_t size);
 enum container_result container_parse_view(struct container *c, const struct view *v,
                                            const char *name, const struct dcp *d);
 
-/* The tensors of such a file as PyTorch has them, if it is in a snapshot: as views, without those
- * that the snapshot lists as they are. f: what it lists. BAD, too, if it lists tensors that the
- * file does not tell of. */
+/* The tensors of such a file in a snapshot, as PyTorch has them: as views, without those that the
+ * snapshot lists as they are. f: what it lists; BAD: also if the file does not tell of all of it.
+ */
 enum container_result container_find_views(struct container *c, const struct view *v,
                                            const lmc_file *f, const struct dcp *d);
-
-#endif

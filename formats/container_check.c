@@ -2,19 +2,12 @@
 #include "container_check.h"
 
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "container.h"
-#include "view.h"
-
-enum container_result container_bad(struct container *c, const char *format, ...)
+enum container_result container_say(char *error, size_t size, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
-    vsnprintf(c->error, sizeof c->error, format, list);
+    vsnprintf(error, size, format, list);
     va_end(list);
     return CONTAINER_BAD;
 }

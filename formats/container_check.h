@@ -1,42 +1,55 @@
-/* container_check.h - what the parsers of all containers check alike
+/* container_check.h - the parsers, and what they check alike
  * SPDX-License-Identifier: MIT
  *
  * The functions that return a result fill in c->error, or c->need, for it.
  */
-#ifndef LMC_FORMATS_CONTAINER_CHECK_H
-#define LMC_FORMATS_CONTAINER_CHECK_H
+#pragma once
 
-#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-#include "../lmc.h"
 #include "container.h"
+
+/* See container_parse(): data is the beginning of the file, size bytes of file_size. The storage is
+ * to be freed whatever is returned. */
+enum container_result container_parse_safetensors(struct container *c, const unsigned char *data,
+                                                  size_t size, uint64_t file_size);
+enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
+                                           size_t size, uint64_t file_size);
+enum container_result container_parse_npy(struct container *c, const unsigned char *data,
+                                          size_t size, uint64_t file_size);
 
 #define CONTAINER_MAX_TENSORS (1u << 28) /* of an LMC file */
 #define CONTAINER_MAX_NAME 65535u
 #define CONTAINER_MAX_DTYPE 32u
 #define CONTAINER_MAX_SIZE ((uint64_t)INT64_MAX)
 
+/* Says what is wrong in x->error: of a container, or of another struct that has one. BAD. */
+#define container_bad(x, ...) container_say((x)->error, sizeof(x)->error, __VA_ARGS__)
 #if defined(__GNUC__)
-__attribute__((format(printf, 2, 3)))
+__attribute__((format(printf, 3, 4)))
 #endif
 enum container_result
-container_bad(struct container *c, const char *format, ...);
+container_say(char *error, size_t size, const char *format, ...);
 
-struct view;
+/* Returns what the call returns, unless that is CONTAINER_OK. */
+#define TRY(call)                                                                                  \
+    do {                                                                                           \
+        const enum container_result tried = (call);                                                \
+        if (tried != CONTAINER_OK) return tried;                                                   \
+    } while (0)
 
 /* A little-endian number of size bytes. */
 uint64_t container_number(const unsigned char *p, unsigned size);
 
-/* Bytes that a list of what is in the file may take: each of a hundred bytes of the file can repeat
- * a name of thousands. */
+/* Bytes that a list of what is in the file may take: few bytes of a file can repeat long names. */
 uint64_t container_budget(const struct view *v);
 
-/* Room for n things of that size in *(T **)array, of which there is room for *room. OK or MEMORY.
- */
+/* Gives *(T **)array, with room for *room things of that size, room for n. OK or MEMORY. */
 enum container_result container_grow(void *array, uint64_t n, size_t *room, size_t size);
 
-/* need bytes of the header are wanted: an error if the file has no more than that, or no header is
- * that long. */
+/* need bytes of the header are wanted: BAD if the file has less, or no header is that long. */
 enum container_result container_more(struct container *c, uint64_t need, uint64_t file_size);
 
 /* *bytes = n elements of bits bits, the elements being the product of shape; 0 if that is no whole
@@ -46,13 +59,9 @@ int container_count_bytes(const uint64_t *shape, unsigned rank, unsigned bits, u
 /* For qsort of tensors. */
 int container_compare_offsets(const void *a, const void *b);
 
-/* Whether the tensor lies within a file of that size, or LMC_UNKNOWN_SIZE: then of any size that a
- * file can have. */
+/* Whether the tensor lies within a file of that size; LMC_UNKNOWN_SIZE: of any possible size. */
 int container_fits(const lmc_tensor *t, uint64_t file_size);
 
-/* Sorts the tensors; offsets are from the start of the file. holes: whether bytes between tensors
- * are allowed. */
+/* Sorts the tensors, whose offsets are those in the file. holes: bytes between them are allowed. */
 enum container_result container_check_tensors(struct container *c, uint64_t start,
                                               uint64_t file_size, int holes);
-
-#endif

@@ -1,27 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "dcp.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
-#include "pickle.h"
 
 struct dcp_place {
     const char *file, *name;
     uint64_t offset, size;
     uint32_t extents, position; /* nodes of the pickle; 0: none */
 };
-
-static const char *text_of(const struct pickle *p, uint32_t node)
-{
-    const struct pickle_node *const n = pickle_get(p, node);
-    const char *text = p->texts + n->u.text.at;
-    return n->type == PICKLE_TEXT && strlen(text) == n->u.text.size ? text : NULL;
-}
 
 /* A tuple, perhaps as torch.Size. */
 static uint32_t tuple_of(const struct pickle *p, uint32_t node)
@@ -31,26 +17,20 @@ static uint32_t tuple_of(const struct pickle *p, uint32_t node)
     return pickle_get(p, node)->type == PICKLE_TUPLE ? node : 0;
 }
 
-static enum container_result dcp_bad(struct dcp *d, const char *what)
-{
-    snprintf(d->error, sizeof d->error, "%s", what);
-    return CONTAINER_BAD;
-}
-
 /* An entry of storage_data: index and place. */
 static enum container_result read_item_place(struct dcp *d, const struct pickle_link *link)
 {
     const struct pickle *const p = &d->pickle;
     struct dcp_place *const place = &d->places[d->n];
     memset(place, 0, sizeof *place);
-    place->name = text_of(p, pickle_member(p, link->key, "fqn"));
-    place->file = text_of(p, pickle_member(p, link->value, "relative_path"));
+    place->name = pickle_text(p, pickle_member(p, link->key, "fqn"), PICKLE_TEXT);
+    place->file = pickle_text(p, pickle_member(p, link->value, "relative_path"), PICKLE_TEXT);
     place->position = tuple_of(p, pickle_member(p, link->key, "offset"));
     if (!place->name || !place->file ||
         !pickle_count(p, pickle_member(p, link->value, "offset"), &place->offset) ||
         !pickle_count(p, pickle_member(p, link->value, "length"), &place->size) ||
         place->offset > CONTAINER_MAX_SIZE - place->size)
-        return dcp_bad(d, "its storage_data are not understood");
+        return container_bad(d, "its storage_data are not understood");
     d->n++;
     return CONTAINER_OK;
 }
@@ -91,7 +71,7 @@ static enum container_result read_extents(struct dcp *d, uint32_t tensors)
     for (size_t i = 0; i < d->n; i++) sorted[i] = &d->places[i];
     if (d->n) qsort((void *)sorted, d->n, sizeof *sorted, compare_item_names);
     for (uint32_t i = pickle_get(p, tensors)->first; i; i = p->links[i].next) {
-        const char *name = text_of(p, p->links[i].key);
+        const char *name = pickle_text(p, p->links[i].key, PICKLE_TEXT);
         const uint32_t extents = tuple_of(p, pickle_member(p, p->links[i].value, "size"));
         if (name && extents) set_extents(sorted, d->n, name, extents);
     }
@@ -104,17 +84,14 @@ static enum container_result read_places(struct dcp *d)
     const struct pickle *const p = &d->pickle;
     const uint32_t places = pickle_member(p, p->root, "storage_data"),
                    tensors = pickle_member(p, p->root, "state_dict_metadata");
-    enum container_result result = CONTAINER_OK;
     size_t n = 0;
     if (pickle_get(p, places)->type != PICKLE_DICT || pickle_get(p, tensors)->type != PICKLE_DICT)
-        return dcp_bad(d, "it does not tell of storage_data");
+        return container_bad(d, "it does not tell of storage_data");
     for (uint32_t i = pickle_get(p, places)->first; i; i = p->links[i].next) n++;
     d->places = (struct dcp_place *)malloc((n + 1) * sizeof *d->places);
     if (!d->places) return CONTAINER_MEMORY;
-    for (uint32_t i = pickle_get(p, places)->first; i && result == CONTAINER_OK;
-         i = p->links[i].next)
-        result = read_item_place(d, &p->links[i]);
-    if (result != CONTAINER_OK) return result;
+    for (uint32_t i = pickle_get(p, places)->first; i; i = p->links[i].next)
+        TRY(read_item_place(d, &p->links[i]));
     qsort(d->places, d->n, sizeof *d->places, compare_items_by_place);
     return read_extents(d, tensors);
 }
@@ -124,7 +101,7 @@ enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uin
     enum container_result result;
     memset(d, 0, sizeof *d);
     result = pickle_read(&d->pickle, data, size, weight);
-    if (result == CONTAINER_BAD) return dcp_bad(d, d->pickle.error);
+    if (result == CONTAINER_BAD) return container_bad(d, "%s", d->pickle.error);
     if (result == CONTAINER_OK) result = read_places(d);
     if (result != CONTAINER_OK) dcp_free(d);
     return result;

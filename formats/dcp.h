@@ -4,14 +4,8 @@
  * A pickle of its class Metadata. Of interest are where each item lies, and which part of which
  * tensor it is.
  */
-#ifndef LMC_FORMATS_DCP_H
-#define LMC_FORMATS_DCP_H
+#pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../lmc.h"
-#include "container.h"
 #include "pickle.h"
 
 /* An item: a tensor, a part of one, or another object. */
@@ -36,10 +30,7 @@ enum container_result dcp_read(struct dcp *d, const void *data, size_t size, uin
 
 void dcp_free(struct dcp *d);
 
-/* The number of the first item of a file; d->n: it has none. Those behind it follow, up to the
- * first of another file. */
+/* The number of the first item of a file, behind which its others follow; d->n: it has none. */
 size_t dcp_find(const struct dcp *d, const char *file);
 
 void dcp_get(const struct dcp *d, size_t i, struct dcp_item *item);
-
-#endif

@@ -1,11 +1,7 @@
 /* gather.h - the elements of a view, in the order of its shape
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_FORMATS_GATHER_H
-#define LMC_FORMATS_GATHER_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 
@@ -19,12 +15,9 @@ struct gathering {
     int is_end;
 };
 
-/* The next elements, at most cap bytes, which are one or more. Returns how many bytes they have; 0:
- * there are no more. */
+/* The next elements, at most cap bytes (one or more). Returns how many bytes; 0: there are no more.
+ */
 size_t gather_elements(struct gathering *g, void *dst, size_t cap);
 
-/* Conjugates and negates elements, as the flags of a view say. Returns 0 if that is not known of
- * the dtype. */
+/* Conjugates and negates elements, as flags of a view say. 0: how is not known of the dtype. */
 int resolve_flags(void *elements, size_t size, const char *dtype, unsigned flags);
-
-#endif

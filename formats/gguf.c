@@ -1,16 +1,10 @@
-/* SPDX-License-Identifier: MIT */
-#include "gguf.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
+/* GGUF: magic, version, counts, metadata, tensor infos, padding, data
+ * SPDX-License-Identifier: MIT
+ */
 #include "container_check.h"
 
-/* A place in the header. Once a read went past the end, missing is set and every further read gives
- * zeros. */
+/* A place in the header. Once a read goes past the end, missing is set, and all reads give zeros.
+ */
 struct gguf_cursor {
     const unsigned char *data;
     size_t size, at;
@@ -161,8 +155,7 @@ static enum container_result gguf_read_size(struct container *c, lmc_tensor *t,
     return CONTAINER_OK;
 }
 
-/* One tensor info; measured before, so everything is there. Strings go to *text. Its offset:
- * relative to the data. */
+/* One tensor info, all of which is there. Strings go to *text. The offset is that in the data. */
 static enum container_result gguf_read_info(struct container *c, struct gguf_cursor *g,
                                             lmc_tensor *t, uint64_t *room, char **text)
 {
@@ -217,8 +210,7 @@ static enum container_result gguf_read_infos(struct container *c, struct gguf_cu
     text = c->strings = (char *)malloc(n_characters + 1);
     if (!c->tensors || !c->shapes || !c->strings) return CONTAINER_MEMORY;
     for (size_t i = 0; i < n; i++) {
-        enum container_result result = gguf_read_info(c, g, &c->tensors[i], room, &text);
-        if (result != CONTAINER_OK) return result;
+        TRY(gguf_read_info(c, g, &c->tensors[i], room, &text));
         room += c->tensors[i].rank;
     }
     c->n_tensors = n;
@@ -228,12 +220,10 @@ static enum container_result gguf_read_infos(struct container *c, struct gguf_cu
 enum container_result container_parse_gguf(struct container *c, const unsigned char *data,
                                            size_t size, uint64_t file_size)
 {
-    struct gguf_cursor g;
+    struct gguf_cursor g = {0};
     uint64_t version, n_tensors, n_values, alignment, start;
     size_t infos, n_numbers, n_characters;
-    enum container_result result;
     c->kind = CONTAINER_GGUF;
-    memset(&g, 0, sizeof g);
     g.data = data;
     g.size = size;
     if (size >= 4 && memcmp(data, "GGUF", 4) != 0)
@@ -246,28 +236,25 @@ enum container_result container_parse_gguf(struct container *c, const unsigned c
         return container_bad(c, "it has the GGUF version %u; 2 and 3 are known", (unsigned)version);
     if (n_tensors > CONTAINER_MAX_TENSORS)
         return container_bad(c, "it claims more than 2^28 tensors");
-    result = gguf_read_metadata(c, &g, n_values, &alignment);
+    TRY(gguf_read_metadata(c, &g, n_values, &alignment));
     infos = g.at;
-    if (result == CONTAINER_OK)
-        result = gguf_measure_infos(c, &g, n_tensors, &n_numbers, &n_characters);
-    if (result != CONTAINER_OK) return result;
+    TRY(gguf_measure_infos(c, &g, n_tensors, &n_numbers, &n_characters));
     if (g.missing) return container_more(c, g.missing, file_size);
     start = (g.at + alignment - 1) / alignment * alignment;
     g.at = infos;
-    result = gguf_read_infos(c, &g, (size_t)n_tensors, n_numbers, n_characters);
-    if (result != CONTAINER_OK) return result;
+    TRY(gguf_read_infos(c, &g, (size_t)n_tensors, n_numbers, n_characters));
     for (size_t i = 0; i < c->n_tensors; i++) {
         if (c->tensors[i].offset > CONTAINER_MAX_SIZE - start)
             return container_bad(c, "tensor '%.100s' lies beyond the end of the file",
                                  c->tensors[i].name);
         c->tensors[i].offset += start;
     }
-    result = gguf_guess_sizes(c, file_size);
-    if (result == CONTAINER_OK) result = container_check_tensors(c, start, file_size, 1);
-    if (result == CONTAINER_OK && c->end != LMC_UNKNOWN_SIZE) /* writers pad the last tensor, too */
+    TRY(gguf_guess_sizes(c, file_size));
+    TRY(container_check_tensors(c, start, file_size, 1));
+    if (c->end != LMC_UNKNOWN_SIZE) /* writers pad the last tensor, too */
         c->end =
             c->n_tensors ? start + (c->end - start + alignment - 1) / alignment * alignment : g.at;
-    if (result == CONTAINER_OK && c->end != LMC_UNKNOWN_SIZE && c->end > CONTAINER_MAX_SIZE)
+    if (c->end != LMC_UNKNOWN_SIZE && c->end > CONTAINER_MAX_SIZE)
         return container_bad(c, "its data end beyond any file");
-    return result;
+    return CONTAINER_OK;
 }

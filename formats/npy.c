@@ -1,11 +1,6 @@
-/* SPDX-License-Identifier: MIT */
-#include "npy.h"
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
+/* NumPy: magic, version, size of the header, a Python dictionary, the data
+ * SPDX-License-Identifier: MIT
+ */
 #include "container_check.h"
 
 /* The text of the dictionary; at runs through it. */
@@ -182,7 +177,7 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
 {
     unsigned field, major;
     uint64_t start, length;
-    struct npy_header header;
+    struct npy_header header = {0};
     struct npy_text text;
     c->kind = CONTAINER_NPY;
     if (size < 8) return container_more(c, 8, file_size);
@@ -196,7 +191,6 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
     length = container_number(data + 8, field);
     start = 8 + field + length;
     if (size < start) return container_more(c, start, file_size);
-    memset(&header, 0, sizeof header);
     text.text = (const char *)data + 8 + field;
     text.size = (size_t)length;
     text.at = 0;

@@ -4,7 +4,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "printable.h"
 
 /* What is left of a text of several parts, one behind another. */
 struct text {
@@ -39,8 +39,7 @@ static int starts_with(const struct text *t, char c) { return t->size != 0 && *t
 
 static struct text make_text(const char *at, size_t size)
 {
-    struct text t;
-    memset(&t, 0, sizeof t);
+    struct text t = {0};
     t.at = at;
     t.size = size;
     return t;

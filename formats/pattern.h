@@ -16,8 +16,7 @@
  * [[:lower:]], [a-c-e], a set that is empty or has no end, a range that goes backwards. So no
  * pattern means one thing here and another thing to who knows such a language.
  */
-#ifndef LMC_FORMATS_PATTERN_H
-#define LMC_FORMATS_PATTERN_H
+#pragma once
 
 #include <stddef.h>
 
@@ -27,5 +26,3 @@ const char *find_pattern_fault(const char *pattern, size_t size);
 /* Whether it is a pattern without a fault, for "DIRECTORY/NAME"; for the name alone, if directory
  * is NULL or "". Time: at most that of the pattern's size times the name's. */
 int match_pattern(const char *pattern, size_t size, const char *directory, const char *name);
-
-#endif

@@ -1,67 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "pickle.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
-
-/* Opcodes, by the names that Python's pickletools has for them. */
-enum opcode {
-    OP_MARK = '(',
-    OP_STOP = '.',
-    OP_POP = '0',
-    OP_POP_MARK = '1',
-    OP_BINFLOAT = 'G',
-    OP_BININT = 'J',
-    OP_BININT1 = 'K',
-    OP_BININT2 = 'M',
-    OP_NONE = 'N',
-    OP_BINPERSID = 'Q',
-    OP_REDUCE = 'R',
-    OP_BINSTRING = 'T',
-    OP_SHORT_BINSTRING = 'U',
-    OP_BINUNICODE = 'X',
-    OP_APPEND = 'a',
-    OP_BUILD = 'b',
-    OP_GLOBAL = 'c',
-    OP_APPENDS = 'e',
-    OP_BINGET = 'h',
-    OP_LONG_BINGET = 'j',
-    OP_BINPUT = 'q',
-    OP_LONG_BINPUT = 'r',
-    OP_SETITEM = 's',
-    OP_TUPLE = 't',
-    OP_SETITEMS = 'u',
-    OP_EMPTY_DICT = '}',
-    OP_EMPTY_LIST = ']',
-    OP_EMPTY_TUPLE = ')',
-    OP_BINBYTES = 'B',
-    OP_SHORT_BINBYTES = 'C',
-    OP_PROTO = 0x80,
-    OP_NEWOBJ = 0x81,
-    OP_TUPLE1 = 0x85,
-    OP_TUPLE2 = 0x86,
-    OP_TUPLE3 = 0x87,
-    OP_NEWTRUE = 0x88,
-    OP_NEWFALSE = 0x89,
-    OP_LONG1 = 0x8A,
-    OP_LONG4 = 0x8B,
-    OP_SHORT_BINUNICODE = 0x8C,
-    OP_BINUNICODE8 = 0x8D,
-    OP_BINBYTES8 = 0x8E,
-    OP_EMPTY_SET = 0x8F,
-    OP_ADDITEMS = 0x90,
-    OP_FROZENSET = 0x91,
-    OP_NEWOBJ_EX = 0x92,
-    OP_STACK_GLOBAL = 0x93,
-    OP_MEMOIZE = 0x94,
-    OP_FRAME = 0x95,
-    OP_BYTEARRAY8 = 0x96
-};
 
 /* What is read from any file, and what is more than a checkpoint has. Fuzzers have less. */
 #ifndef MIN_SIZE
@@ -71,23 +11,17 @@ enum opcode {
 #define MAX_NODES ((uint32_t)1 << 22)
 #endif
 
+#define EMPTY_STACK "its stack is empty"
+
 static const char too_large[] = "it is too large, or says too much for the size of its file";
 
 static uint64_t least(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
 size_t pickle_max_size(uint64_t weight) { return (size_t)least(MIN_SIZE + weight, MAX_SIZE); }
 
-/* All functions below return CONTAINER_OK, or what is wrong. */
-#define PICKLE_TRY(call)                                                                           \
-    do {                                                                                           \
-        const enum container_result tried = (call);                                                \
-        if (tried != CONTAINER_OK) return tried;                                                   \
-    } while (0)
-
 static enum container_result pickle_bad(struct pickle *p, const char *what)
 {
-    snprintf(p->error, sizeof p->error, "%s, at byte %llu", what, (unsigned long long)p->at);
-    return CONTAINER_BAD;
+    return container_bad(p, "%s, at byte %llu", what, (unsigned long long)p->at);
 }
 
 static enum container_result take_bytes(struct pickle *p, uint64_t size, const unsigned char **data)
@@ -101,7 +35,7 @@ static enum container_result take_bytes(struct pickle *p, uint64_t size, const u
 static enum container_result take_number(struct pickle *p, unsigned size, uint64_t *x)
 {
     const unsigned char *bytes;
-    PICKLE_TRY(take_bytes(p, size, &bytes));
+    TRY(take_bytes(p, size, &bytes));
     *x = container_number(bytes, size);
     return CONTAINER_OK;
 }
@@ -110,8 +44,7 @@ static enum container_result take_number(struct pickle *p, unsigned size, uint64
 
 static enum container_result push(struct pickle *p, uint32_t node)
 {
-    PICKLE_TRY(
-        container_grow(&p->stack, (uint64_t)p->n_stack + 1, &p->stack_room, sizeof *p->stack));
+    TRY(container_grow(&p->stack, (uint64_t)p->n_stack + 1, &p->stack_room, sizeof *p->stack));
     p->stack[p->n_stack++] = node;
     return CONTAINER_OK;
 }
@@ -121,7 +54,7 @@ static size_t bottom(const struct pickle *p) { return p->n_marks ? p->marks[p->n
 
 static enum container_result pop(struct pickle *p, uint32_t *node)
 {
-    if (p->n_stack == bottom(p)) return pickle_bad(p, "its stack is empty");
+    if (p->n_stack == bottom(p)) return pickle_bad(p, EMPTY_STACK);
     *node = p->stack[--p->n_stack];
     return CONTAINER_OK;
 }
@@ -133,11 +66,19 @@ static enum container_result pop_mark(struct pickle *p, size_t *from)
     return CONTAINER_OK;
 }
 
+/* Where the n things begin that are taken from the stack; 0: all above the mark. */
+static enum container_result find_taken(struct pickle *p, size_t n, size_t *from)
+{
+    if (n == 0) return pop_mark(p, from);
+    if (p->n_stack - bottom(p) < n) return pickle_bad(p, EMPTY_STACK);
+    *from = p->n_stack - n;
+    return CONTAINER_OK;
+}
+
 static enum container_result make_node(struct pickle *p, enum pickle_type type, uint32_t *node)
 {
     if (p->n_nodes >= p->max_nodes) return pickle_bad(p, too_large);
-    PICKLE_TRY(
-        container_grow(&p->nodes, (uint64_t)p->n_nodes + 1, &p->nodes_room, sizeof *p->nodes));
+    TRY(container_grow(&p->nodes, (uint64_t)p->n_nodes + 1, &p->nodes_room, sizeof *p->nodes));
     memset(&p->nodes[p->n_nodes], 0, sizeof *p->nodes);
     p->nodes[p->n_nodes].type = (uint8_t)type;
     *node = p->n_nodes++;
@@ -147,13 +88,13 @@ static enum container_result make_node(struct pickle *p, enum pickle_type type, 
 static enum container_result push_new(struct pickle *p, enum pickle_type type)
 {
     uint32_t node;
-    PICKLE_TRY(make_node(p, type, &node));
+    TRY(make_node(p, type, &node));
     return push(p, node);
 }
 
 static enum container_result push_number(struct pickle *p, enum pickle_type type, int64_t value)
 {
-    PICKLE_TRY(push_new(p, type));
+    TRY(push_new(p, type));
     p->nodes[p->n_nodes - 1].u.value = value;
     return CONTAINER_OK;
 }
@@ -174,9 +115,9 @@ static enum container_result push_text(struct pickle *p, enum pickle_type type, 
 {
     const unsigned char *text;
     uint64_t size;
-    PICKLE_TRY(take_number(p, bytes, &size));
-    PICKLE_TRY(take_bytes(p, size, &text));
-    PICKLE_TRY(push_new(p, type));
+    TRY(take_number(p, bytes, &size));
+    TRY(take_bytes(p, size, &text));
+    TRY(push_new(p, type));
     if (type == PICKLE_TEXT) add_text(p, p->n_nodes - 1, text, (size_t)size);
     return CONTAINER_OK;
 }
@@ -192,7 +133,7 @@ static enum container_result push_global(struct pickle *p)
               : NULL;
     if (!end) return pickle_bad(p, "it ends early");
     p->at += (size_t)(end + 1 - start);
-    PICKLE_TRY(push_new(p, PICKLE_GLOBAL));
+    TRY(push_new(p, PICKLE_GLOBAL));
     node = p->n_nodes - 1;
     add_text(p, node, start, (size_t)(end - start));
     p->texts[p->nodes[node].u.text.at + (size_t)(dot - start)] = '.';
@@ -206,9 +147,9 @@ static enum container_result push_stack_global(struct pickle *p)
     uint32_t module, name;
     const struct pickle_node *m, *n;
     size_t size;
-    PICKLE_TRY(pop(p, &name));
-    PICKLE_TRY(pop(p, &module));
-    PICKLE_TRY(push_new(p, PICKLE_GLOBAL));
+    TRY(pop(p, &name));
+    TRY(pop(p, &module));
+    TRY(push_new(p, PICKLE_GLOBAL));
     m = &p->nodes[module];
     n = &p->nodes[name];
     if (m->type != PICKLE_TEXT || n->type != PICKLE_TEXT)
@@ -229,8 +170,8 @@ static enum container_result push_long(struct pickle *p, unsigned bytes)
 {
     const unsigned char *digits;
     uint64_t size, x;
-    PICKLE_TRY(take_number(p, bytes, &size));
-    PICKLE_TRY(take_bytes(p, size, &digits));
+    TRY(take_number(p, bytes, &size));
+    TRY(take_bytes(p, size, &digits));
     if (size > 8) return push_new(p, PICKLE_OTHER);
     x = container_number(digits, (unsigned)size);
     if (size > 0 && size < 8 && digits[size - 1] & 0x80) x |= ~(((uint64_t)1 << 8 * size) - 1);
@@ -244,8 +185,7 @@ static enum container_result add_link(struct pickle *p, uint32_t node, uint32_t 
     struct pickle_node *const n = &p->nodes[node];
     struct pickle_link *link;
     if (p->n_links >= p->max_nodes) return pickle_bad(p, too_large);
-    PICKLE_TRY(
-        container_grow(&p->links, (uint64_t)p->n_links + 1, &p->links_room, sizeof *p->links));
+    TRY(container_grow(&p->links, (uint64_t)p->n_links + 1, &p->links_room, sizeof *p->links));
     link = &p->links[p->n_links];
     link->next = 0;
     link->key = key;
@@ -265,32 +205,27 @@ static enum container_result add_items(struct pickle *p, uint32_t node, size_t f
         return pickle_bad(p, "items are added to what holds none");
     if ((p->n_stack - from) % step) return pickle_bad(p, "a key has no value");
     for (size_t i = from; i < p->n_stack; i += step)
-        PICKLE_TRY(add_link(p, node, has_keys ? p->stack[i] : 0, p->stack[i + (has_keys ? 1 : 0)]));
+        TRY(add_link(p, node, has_keys ? p->stack[i] : 0, p->stack[i + (has_keys ? 1 : 0)]));
     p->n_stack = from;
     return CONTAINER_OK;
 }
 
-/* To the container that lies below what is added; n: how much, 0 for all above the mark. */
+/* To the container that lies below the n things that are added. */
 static enum container_result add_to_container(struct pickle *p, size_t n, int has_keys)
 {
     size_t from;
-    if (n == 0) PICKLE_TRY(pop_mark(p, &from));
-    else if (p->n_stack - bottom(p) < n) return pickle_bad(p, "its stack is empty");
-    else from = p->n_stack - n;
-    if (from == bottom(p)) return pickle_bad(p, "its stack is empty");
+    TRY(find_taken(p, n, &from));
+    if (from == bottom(p)) return pickle_bad(p, EMPTY_STACK);
     return add_items(p, p->stack[from - 1], from, has_keys);
 }
 
-/* n: as above */
 static enum container_result make_tuple(struct pickle *p, enum pickle_type type, size_t n)
 {
     size_t from;
     uint32_t node;
-    if (n == 0) PICKLE_TRY(pop_mark(p, &from));
-    else if (p->n_stack - bottom(p) < n) return pickle_bad(p, "its stack is empty");
-    else from = p->n_stack - n;
-    PICKLE_TRY(make_node(p, type, &node));
-    for (size_t i = from; i < p->n_stack; i++) PICKLE_TRY(add_link(p, node, 0, p->stack[i]));
+    TRY(find_taken(p, n, &from));
+    TRY(make_node(p, type, &node));
+    for (size_t i = from; i < p->n_stack; i++) TRY(add_link(p, node, 0, p->stack[i]));
     p->n_stack = from;
     return push(p, node);
 }
@@ -299,10 +234,10 @@ static enum container_result make_tuple(struct pickle *p, enum pickle_type type,
 static enum container_result make_call(struct pickle *p, unsigned n)
 {
     uint32_t node, function, arguments, names;
-    if (n == 3) PICKLE_TRY(pop(p, &names));
-    PICKLE_TRY(pop(p, &arguments));
-    PICKLE_TRY(pop(p, &function));
-    PICKLE_TRY(make_node(p, PICKLE_CALL, &node));
+    if (n == 3) TRY(pop(p, &names));
+    TRY(pop(p, &arguments));
+    TRY(pop(p, &function));
+    TRY(make_node(p, PICKLE_CALL, &node));
     p->nodes[node].function = function;
     p->nodes[node].arguments = arguments;
     return push(p, node);
@@ -311,8 +246,8 @@ static enum container_result make_call(struct pickle *p, unsigned n)
 static enum container_result set_state(struct pickle *p)
 {
     uint32_t state, node;
-    PICKLE_TRY(pop(p, &state));
-    PICKLE_TRY(pop(p, &node));
+    TRY(pop(p, &state));
+    TRY(pop(p, &node));
     if (p->nodes[node].type != PICKLE_CALL || p->nodes[node].state)
         return pickle_bad(p, "a state is given to what has none");
     p->nodes[node].state = state;
@@ -322,8 +257,8 @@ static enum container_result set_state(struct pickle *p)
 static enum container_result push_persistent(struct pickle *p)
 {
     uint32_t id, node;
-    PICKLE_TRY(pop(p, &id));
-    PICKLE_TRY(make_node(p, PICKLE_PERSISTENT, &node));
+    TRY(pop(p, &id));
+    TRY(make_node(p, PICKLE_PERSISTENT, &node));
     p->nodes[node].arguments = id;
     return push(p, node);
 }
@@ -334,12 +269,11 @@ static enum container_result push_persistent(struct pickle *p)
 static enum container_result put_memo(struct pickle *p, unsigned bytes)
 {
     uint64_t number = p->n_memo;
-    if (bytes) PICKLE_TRY(take_number(p, bytes, &number));
+    if (bytes) TRY(take_number(p, bytes, &number));
     if (number > p->n_memo) return pickle_bad(p, "its memo has a gap");
-    if (p->n_stack == bottom(p)) return pickle_bad(p, "its stack is empty");
+    if (p->n_stack == bottom(p)) return pickle_bad(p, EMPTY_STACK);
     if (number == p->n_memo) {
-        PICKLE_TRY(
-            container_grow(&p->memo, (uint64_t)p->n_memo + 1, &p->memo_room, sizeof *p->memo));
+        TRY(container_grow(&p->memo, (uint64_t)p->n_memo + 1, &p->memo_room, sizeof *p->memo));
         p->n_memo++;
     }
     p->memo[number] = p->stack[p->n_stack - 1];
@@ -349,7 +283,7 @@ static enum container_result put_memo(struct pickle *p, unsigned bytes)
 static enum container_result get_memo(struct pickle *p, unsigned bytes)
 {
     uint64_t number;
-    PICKLE_TRY(take_number(p, bytes, &number));
+    TRY(take_number(p, bytes, &number));
     if (number >= p->n_memo) return pickle_bad(p, "it refers to what was not kept");
     return push(p, p->memo[number]);
 }
@@ -358,8 +292,7 @@ static enum container_result get_memo(struct pickle *p, unsigned bytes)
 
 static enum container_result push_mark(struct pickle *p)
 {
-    PICKLE_TRY(
-        container_grow(&p->marks, (uint64_t)p->n_marks + 1, &p->marks_room, sizeof *p->marks));
+    TRY(container_grow(&p->marks, (uint64_t)p->n_marks + 1, &p->marks_room, sizeof *p->marks));
     p->marks[p->n_marks++] = (uint32_t)p->n_stack;
     return CONTAINER_OK;
 }
@@ -367,7 +300,7 @@ static enum container_result push_mark(struct pickle *p)
 static enum container_result push_int(struct pickle *p, unsigned bytes)
 {
     uint64_t x;
-    PICKLE_TRY(take_number(p, bytes, &x));
+    TRY(take_number(p, bytes, &x));
     return push_number(p, PICKLE_INT, bytes == 4 ? (int64_t)(int32_t)(uint32_t)x : (int64_t)x);
 }
 
@@ -378,32 +311,32 @@ static enum container_result skip(struct pickle *p, unsigned bytes)
     return take_number(p, bytes, &ignored);
 }
 
+/* Opcodes, each with the name that Python's pickletools has for it. */
 static enum container_result run_scalar(struct pickle *p, unsigned op)
 {
     switch (op) {
-    case OP_NONE: return push(p, 0);
-    case OP_NEWTRUE:
-    case OP_NEWFALSE: return push_number(p, PICKLE_BOOL, op == OP_NEWTRUE);
-    case OP_BININT1: return push_int(p, 1);
-    case OP_BININT2: return push_int(p, 2);
-    case OP_BININT: return push_int(p, 4);
-    case OP_LONG1: return push_long(p, 1);
-    case OP_LONG4: return push_long(p, 4);
-    case OP_BINFLOAT: PICKLE_TRY(skip(p, 8)); return push_new(p, PICKLE_OTHER);
-    case OP_SHORT_BINUNICODE: return push_text(p, PICKLE_TEXT, 1);
-    case OP_SHORT_BINSTRING: return push_text(p, PICKLE_TEXT, 1);
-    case OP_BINUNICODE: return push_text(p, PICKLE_TEXT, 4);
-    case OP_BINSTRING: return push_text(p, PICKLE_TEXT, 4);
-    case OP_BINUNICODE8: return push_text(p, PICKLE_TEXT, 8);
-    case OP_SHORT_BINBYTES: return push_text(p, PICKLE_OTHER, 1);
-    case OP_BINBYTES: return push_text(p, PICKLE_OTHER, 4);
-    case OP_BINBYTES8:
-    case OP_BYTEARRAY8: return push_text(p, PICKLE_OTHER, 8);
-    case OP_GLOBAL: return push_global(p);
-    case OP_STACK_GLOBAL: return push_stack_global(p);
-    default: break;
+    case 'N': return push(p, 0); /* NONE */
+    case 0x88:
+    case 0x89: return push_number(p, PICKLE_BOOL, op == 0x88);   /* NEWTRUE, NEWFALSE */
+    case 'K': return push_int(p, 1);                             /* BININT1 */
+    case 'M': return push_int(p, 2);                             /* BININT2 */
+    case 'J': return push_int(p, 4);                             /* BININT */
+    case 0x8A: return push_long(p, 1);                           /* LONG1 */
+    case 0x8B: return push_long(p, 4);                           /* LONG4 */
+    case 'G': TRY(skip(p, 8)); return push_new(p, PICKLE_OTHER); /* BINFLOAT */
+    case 0x8C:
+    case 'U': return push_text(p, PICKLE_TEXT, 1); /* SHORT_BINUNICODE, SHORT_BINSTRING */
+    case 'X':
+    case 'T': return push_text(p, PICKLE_TEXT, 4);  /* BINUNICODE, BINSTRING */
+    case 0x8D: return push_text(p, PICKLE_TEXT, 8); /* BINUNICODE8 */
+    case 'C': return push_text(p, PICKLE_OTHER, 1); /* SHORT_BINBYTES */
+    case 'B': return push_text(p, PICKLE_OTHER, 4); /* BINBYTES */
+    case 0x8E:
+    case 0x96: return push_text(p, PICKLE_OTHER, 8); /* BINBYTES8, BYTEARRAY8 */
+    case 'c': return push_global(p);                 /* GLOBAL */
+    case 0x93: return push_stack_global(p);          /* STACK_GLOBAL */
+    default: return pickle_bad(p, "it has an opcode that is not allowed");
     }
-    return pickle_bad(p, "it has an opcode that is not allowed");
 }
 
 static enum container_result run_opcode(struct pickle *p, unsigned op)
@@ -411,38 +344,38 @@ static enum container_result run_opcode(struct pickle *p, unsigned op)
     uint32_t node;
     size_t from;
     switch (op) {
-    case OP_PROTO: return skip(p, 1);
-    case OP_FRAME: return skip(p, 8);
-    case OP_MARK: return push_mark(p);
-    case OP_POP: return pop(p, &node);
-    case OP_POP_MARK:
-        PICKLE_TRY(pop_mark(p, &from));
+    case 0x80: return skip(p, 1);   /* PROTO */
+    case 0x95: return skip(p, 8);   /* FRAME */
+    case '(': return push_mark(p);  /* MARK */
+    case '0': return pop(p, &node); /* POP */
+    case '1':                       /* POP_MARK */
+        TRY(pop_mark(p, &from));
         p->n_stack = from;
         return CONTAINER_OK;
-    case OP_EMPTY_DICT: return push_new(p, PICKLE_DICT);
-    case OP_EMPTY_LIST:
-    case OP_EMPTY_SET: return push_new(p, PICKLE_LIST);
-    case OP_EMPTY_TUPLE: return push_new(p, PICKLE_TUPLE);
-    case OP_TUPLE: return make_tuple(p, PICKLE_TUPLE, 0);
-    case OP_FROZENSET: return make_tuple(p, PICKLE_LIST, 0);
-    case OP_TUPLE1: return make_tuple(p, PICKLE_TUPLE, 1);
-    case OP_TUPLE2: return make_tuple(p, PICKLE_TUPLE, 2);
-    case OP_TUPLE3: return make_tuple(p, PICKLE_TUPLE, 3);
-    case OP_APPEND: return add_to_container(p, 1, 0);
-    case OP_APPENDS:
-    case OP_ADDITEMS: return add_to_container(p, 0, 0);
-    case OP_SETITEM: return add_to_container(p, 2, 1);
-    case OP_SETITEMS: return add_to_container(p, 0, 1);
-    case OP_REDUCE:
-    case OP_NEWOBJ: return make_call(p, 2);
-    case OP_NEWOBJ_EX: return make_call(p, 3);
-    case OP_BUILD: return set_state(p);
-    case OP_BINPERSID: return push_persistent(p);
-    case OP_MEMOIZE: return put_memo(p, 0);
-    case OP_BINPUT: return put_memo(p, 1);
-    case OP_LONG_BINPUT: return put_memo(p, 4);
-    case OP_BINGET: return get_memo(p, 1);
-    case OP_LONG_BINGET: return get_memo(p, 4);
+    case '}': return push_new(p, PICKLE_DICT); /* EMPTY_DICT */
+    case ']':
+    case 0x8F: return push_new(p, PICKLE_LIST);      /* EMPTY_LIST, EMPTY_SET */
+    case ')': return push_new(p, PICKLE_TUPLE);      /* EMPTY_TUPLE */
+    case 't': return make_tuple(p, PICKLE_TUPLE, 0); /* TUPLE */
+    case 0x91: return make_tuple(p, PICKLE_LIST, 0); /* FROZENSET */
+    case 0x85:
+    case 0x86:
+    case 0x87: return make_tuple(p, PICKLE_TUPLE, op - 0x84); /* TUPLE1, TUPLE2, TUPLE3 */
+    case 'a': return add_to_container(p, 1, 0);               /* APPEND */
+    case 'e':
+    case 0x90: return add_to_container(p, 0, 0); /* APPENDS, ADDITEMS */
+    case 's': return add_to_container(p, 2, 1);  /* SETITEM */
+    case 'u': return add_to_container(p, 0, 1);  /* SETITEMS */
+    case 'R':
+    case 0x81: return make_call(p, 2);   /* REDUCE, NEWOBJ */
+    case 0x92: return make_call(p, 3);   /* NEWOBJ_EX */
+    case 'b': return set_state(p);       /* BUILD */
+    case 'Q': return push_persistent(p); /* BINPERSID */
+    case 0x94: return put_memo(p, 0);    /* MEMOIZE */
+    case 'q': return put_memo(p, 1);     /* BINPUT */
+    case 'r': return put_memo(p, 4);     /* LONG_BINPUT */
+    case 'h': return get_memo(p, 1);     /* BINGET */
+    case 'j': return get_memo(p, 4);     /* LONG_BINGET */
     default: return run_scalar(p, op);
     }
 }
@@ -451,16 +384,16 @@ static enum container_result run_pickle(struct pickle *p)
 {
     const unsigned char *op;
     uint32_t none;
-    PICKLE_TRY(make_node(p, PICKLE_OTHER, &none)); /* number 0 */
-    PICKLE_TRY(container_grow(&p->links, 1, &p->links_room, sizeof *p->links));
+    TRY(make_node(p, PICKLE_OTHER, &none)); /* number 0 */
+    TRY(container_grow(&p->links, 1, &p->links_room, sizeof *p->links));
     p->n_links = 1;
     /* texts as they are read, and as many bytes of globals that are put together */
     p->texts = (char *)malloc(2 * p->size + 2);
     if (!p->texts) return CONTAINER_MEMORY;
     for (;;) {
-        PICKLE_TRY(take_bytes(p, 1, &op));
-        if (*op == OP_STOP) break;
-        PICKLE_TRY(run_opcode(p, *op));
+        TRY(take_bytes(p, 1, &op));
+        if (*op == '.') break; /* STOP */
+        TRY(run_opcode(p, *op));
     }
     if (p->n_stack != 1 || p->n_marks) return pickle_bad(p, "something is left on its stack");
     p->root = p->stack[0];
@@ -499,6 +432,13 @@ void pickle_free(struct pickle *p)
 const struct pickle_node *pickle_get(const struct pickle *p, uint32_t node)
 {
     return &p->nodes[node];
+}
+
+const char *pickle_text(const struct pickle *p, uint32_t node, enum pickle_type type)
+{
+    const struct pickle_node *const n = &p->nodes[node];
+    if (n->type != type) return NULL;
+    return strlen(p->texts + n->u.text.at) == n->u.text.size ? p->texts + n->u.text.at : NULL;
 }
 
 int pickle_is_text(const struct pickle *p, uint32_t node, enum pickle_type type, const char *text)

@@ -9,16 +9,13 @@
  * Time and memory are in proportion to the pickle: each opcode makes at most one node, and one link
  * for each thing that it takes from the stack. There is no recursion.
  */
-#ifndef LMC_FORMATS_PICKLE_H
-#define LMC_FORMATS_PICKLE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "container.h"
 
-/* The largest pickle that is read from a file of that weight (view.h). The pickle of an honest file
- * is a small part of it: some 250 bytes and 20 nodes for each tensor, of which the tensor has more.
+/* The largest pickle that is read from a file of that weight (container.h). The pickle of an honest
+ * file is a small part of it: some 250 bytes and 20 nodes for each tensor, of which the tensor has
+ * more.
  */
 size_t pickle_max_size(uint64_t weight);
 
@@ -79,6 +76,9 @@ void pickle_free(struct pickle *p);
 
 const struct pickle_node *pickle_get(const struct pickle *p, uint32_t node);
 
+/* Of a text or a global; NULL: the node is not of that type, or has a zero byte. */
+const char *pickle_text(const struct pickle *p, uint32_t node, enum pickle_type type);
+
 /* Whether the node is that text, or the global of that name ("torch._utils._rebuild_tensor_v2"). */
 int pickle_is_text(const struct pickle *p, uint32_t node, enum pickle_type type, const char *text);
 
@@ -92,8 +92,6 @@ uint32_t pickle_member(const struct pickle *p, uint32_t node, const char *key);
 /* A number that is not below zero; 0: the node is none. */
 int pickle_count(const struct pickle *p, uint32_t node, uint64_t *count);
 
-/* Such numbers of a tuple, perhaps as torch.Size; how many, or -1: it is none, or has more than
- * most. */
+/* Such numbers of a tuple, or of a torch.Size; how many, or -1: it is none, or has more than most.
+ */
 int pickle_counts(const struct pickle *p, uint32_t node, uint64_t *counts, int most);
-
-#endif

@@ -181,8 +181,7 @@ static const char *parse_choice(struct rule *r, struct part p)
            "lossless";
 }
 
-/* Of a word as long as those of fields: hardly a part of a name, but an exception that would not be
- * made. */
+/* Perhaps a misspelt field: as a part of the pattern it would select nothing, unnoticed. */
 static int is_like_field(struct part p)
 {
     size_t size = 0;

@@ -7,11 +7,7 @@
  * says how near the result must be; of all that match the last one counts. GLOB is a pattern
  * (pattern.h). A comma may be followed by blanks.
  */
-#ifndef LMC_FORMATS_POLICY_H
-#define LMC_FORMATS_POLICY_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "../lmc.h"
 
@@ -66,12 +62,9 @@ void free_policy(struct policy *p);
 /* Whether some rule asks for less than all. */
 int is_lossy(const struct policy *p);
 
-/* Adds a rule. Returns its fault, for a message, or NULL. Here and below: after a fault the policy
- * can only be freed. */
+/* Adds a rule. Returns its fault, for a message, or NULL. After a fault p can only be freed. */
 const char *parse_rule(struct policy *p, const char *text);
 
 /* Adds what a line of a file of rules says: a rule, "role=v match=GLOB", "m=NAME v=NAME", "default
  * level=max", "default block=256K", or nothing; behind a '#' is a comment. */
 const char *parse_policy_line(struct policy *p, const char *line);
-
-#endif

@@ -5,10 +5,14 @@
  * line, turn the direction of writing or not be seen is escaped: \xHH for a byte that is no UTF-8
  * or a control character, \u{HHHH} for a character.
  */
-#ifndef LMC_FORMATS_PRINTABLE_H
-#define LMC_FORMATS_PRINTABLE_H
+#pragma once
 
 #include <stddef.h>
+#include <stdint.h>
+
+/* The character at the beginning of a text, if that is UTF-8: no surrogate, nothing beyond the last
+ * one, and in its shortest form. *used: its bytes; 0: it is none. size is at least 1. */
+uint32_t read_character(const char *text, size_t size, size_t *used);
 
 /* The bytes that one character of the text becomes, at most: "\u{10FFFF}". */
 #define MAX_PRINTABLE 10
@@ -17,11 +21,9 @@
  * Returns the size of what is in out. */
 size_t print_character(char out[MAX_PRINTABLE], const char *text, size_t size, size_t *used);
 
-/* All of a text, in at most cap bytes with a zero behind, cut between characters. Returns the
- * size without the zero. */
+/* A text, cut between characters to cap bytes with the zero behind. Returns its size without that.
+ */
 size_t format_printable(char *out, size_t cap, const char *text);
 
 /* All of a text of size bytes; to be freed. NULL: memory has run out. */
 char *copy_printable(const char *text, size_t size);
-
-#endif

@@ -40,8 +40,7 @@ static int has_word(const char *text, const char *const *words, size_t n)
     return 0;
 }
 
-/* As a whole part of a name or path, for words that are common: "grad-accum.safetensors" holds
- * weights. */
+/* As a whole part of a name or path: "grad-accum.safetensors" holds weights, not gradients. */
 static int has_part(const char *text, const char *const *words, size_t n)
 {
     for (size_t i = 0; i < n; i++)

@@ -2,12 +2,8 @@
  * mean for them
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_FORMATS_ROLES_H
-#define LMC_FORMATS_ROLES_H
+#pragma once
 
-#include <stdint.h>
-
-#include "../lmc.h"
 #include "policy.h"
 
 /* Where the word stands in the text by itself, not as a part of a longer one; NULL: nowhere. */
@@ -20,12 +16,11 @@ struct meaning {
     const char *word;            /* then: where the one of them stands, in name or path */
 };
 
-/* path: of the tensor's file, in the snapshot. What is no float, and is not named by the user, is
- * of no role. */
+/* path: of the tensor's file, in the snapshot. What is no float has the role that users name. */
 struct meaning find_meaning(const struct policy *p, const char *path, const lmc_tensor *t);
 
-/* The last one that matches; NULL: none does. Where none names weights, the automatic policy says
- * what becomes of them. */
+/* The last one that matches, or NULL. Where none names weights, a rule with auto: is for them, too.
+ */
 const struct rule *find_rule(const struct policy *p, const char *path, const lmc_tensor *t,
                              enum role role);
 
@@ -42,5 +37,3 @@ uint64_t choose_group(const lmc_tensor *t);
  * at hand where the tensor is decoded. */
 void set_quantizer_options(lmc_quantizer_options *options, const struct rule *r, enum role role,
                            const lmc_tensor *t, int has_second);
-
-#endif

@@ -1,18 +1,13 @@
-/* SPDX-License-Identifier: MIT
+/* safetensors: u64 size of the JSON, the JSON, the data
+ * SPDX-License-Identifier: MIT
  *
  * The rules of spec/foreign-bases.md, exactly: it decides what the items of a base are, so every
  * decoder must come to the same answer. That is why the JSON is read here: libraries differ in what
  * they let pass, above all in numbers, depths and zero characters. One pass, no tree; what is taken
  * are the members that matter, all others are only checked.
  */
-#include "safetensors.h"
-
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
+#include "printable.h"
 
 #define SAFETENSORS_MAX_DEPTH 64u
 
@@ -120,21 +115,14 @@ static int read_escape(struct header *h)
     return 1;
 }
 
-/* A character that stands for itself, in the shortest UTF-8: by its first byte, how many follow,
- * and what the first of those may be. */
-static int read_utf8(struct header *h)
+/* A character that stands for itself. */
+static int read_plain(struct header *h)
 {
-    const unsigned first = *h->at;
-    const ptrdiff_t more = first < 0x80 ? 0 : first < 0xE0 ? 1 : first < 0xF0 ? 2 : 3;
-    const unsigned least = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
-    const unsigned most = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
-    if (first < 0x20) return header_wrong(h, "a control character in a string");
-    if ((first >= 0x80 && (first < 0xC2 || first > 0xF4)) || h->end - h->at <= more ||
-        (more > 0 && (h->at[1] < least || h->at[1] > most)))
-        return header_wrong(h, "no UTF-8");
-    for (ptrdiff_t i = 2; i <= more; i++)
-        if (h->at[i] < 0x80 || h->at[i] > 0xBF) return header_wrong(h, "no UTF-8");
-    for (ptrdiff_t i = 0; i <= more; i++) *h->strings++ = (char)*h->at++;
+    size_t size = 1;
+    if (*h->at < 0x20) return header_wrong(h, "a control character in a string");
+    if (*h->at >= 0x80) (void)read_character((const char *)h->at, (size_t)(h->end - h->at), &size);
+    if (size == 0) return header_wrong(h, "no UTF-8");
+    while (size-- > 0) *h->strings++ = (char)*h->at++;
     return 1;
 }
 
@@ -144,7 +132,7 @@ static int read_string(struct header *h, struct header_string *string)
     if (!take_byte(h, '"')) return header_wrong(h, "a string is missing");
     while (!take_byte(h, '"')) {
         if (h->at == h->end) return header_wrong(h, "a string does not end");
-        if (!(take_byte(h, '\\') ? read_escape(h) : read_utf8(h))) return 0;
+        if (!(take_byte(h, '\\') ? read_escape(h) : read_plain(h))) return 0;
     }
     string->size = (size_t)(h->strings - string->text);
     *h->strings++ = 0;
@@ -269,8 +257,7 @@ struct entry_of_tensor {
     int has_shape, shape_is_wrong, offsets_are_wrong;
 };
 
-/* A number that matters: 0 or [1-9][0-9]*, below 2^63. *is_one: whether the value is one; any other
- * value is skipped. */
+/* A number that matters: 0 or [1-9][0-9]*, below 2^63. *is_one: 0 for any other value. */
 static int read_count(struct header *h, unsigned depth, uint64_t *count, int *is_one)
 {
     const unsigned char *start = h->at;
@@ -383,10 +370,9 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
                        void *user)
 {
     struct container *c = h->c;
-    struct entry_of_tensor e;
+    struct entry_of_tensor e = {0};
     const size_t first_extent = h->n_shapes;
     if (is_key(key, "__metadata__")) return skip_value(h, key, depth, user);
-    memset(&e, 0, sizeof e);
     e.t.name = key->text;
     if (h->at < h->end && *h->at == '{') {
         if (!read_items(h, depth + 1, read_field, &e)) return 0;
@@ -404,9 +390,8 @@ static int read_tensor(struct header *h, const struct header_string *key, unsign
 static enum container_result read_header(struct container *c, const unsigned char *json,
                                          size_t size)
 {
-    struct header h;
+    struct header h = {0};
     size_t n_extents = 0;
-    memset(&h, 0, sizeof h);
     h.c = c;
     h.begin = h.at = json;
     h.end = json + size;
@@ -428,7 +413,6 @@ enum container_result container_parse_safetensors(struct container *c, const uns
                                                   size_t size, uint64_t file_size)
 {
     uint64_t json_size;
-    enum container_result result;
     c->kind = CONTAINER_SAFETENSORS;
     if (size < 8) return container_more(c, 8, file_size);
     json_size = container_number(data, 8);
@@ -441,7 +425,6 @@ enum container_result container_parse_safetensors(struct container *c, const uns
     if (size < 8 + json_size) return container_more(c, 8 + json_size, file_size);
     if (json_size == 0) return container_bad(c, "its safetensors header is empty");
     c->end = 8 + json_size;
-    result = read_header(c, data + 8, (size_t)json_size);
-    return result == CONTAINER_OK ? container_check_tensors(c, 8 + json_size, file_size, 0)
-                                  : result;
+    TRY(read_header(c, data + 8, (size_t)json_size));
+    return container_check_tensors(c, 8 + json_size, file_size, 0);
 }

@@ -1,19 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_save.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../lmc.h"
-#include "container.h"
 #include "container_check.h"
 #include "dcp.h"
-#include "pickle.h"
 #include "torch_views.h"
-#include "view.h"
-#include "zip.h"
 
 #define PICKLE_NAME "data.pkl"
 #define RECORDS "data/"
@@ -80,15 +70,13 @@ static enum container_result add_name(struct builder *b, const char *path, const
     const char *dot = *b->item && *path ? "." : "";
     const size_t size =
         strlen(b->item) + strlen(dot) + strlen(path) + strlen(part) + strlen(suffix) + 1;
-    enum container_result result;
     if (size > CONTAINER_MAX_NAME) return container_bad(b->c, "a tensor has a very long name");
     if (b->names_size + size + b->shapes_size * sizeof *b->c->shapes +
             (b->c->n_tensors + 1) * sizeof *b->c->tensors +
             (b->c->n_views + 1) * sizeof *b->c->views >
         container_budget(b->view))
         return container_bad(b->c, "its names and shapes take too much for the size of the file");
-    result = container_grow(&b->c->strings, b->names_size + size, &b->names_room, 1);
-    if (result != CONTAINER_OK) return result;
+    TRY(container_grow(&b->c->strings, b->names_size + size, &b->names_room, 1));
     snprintf(b->c->strings + b->names_size, size, "%s%s%s%s%s", b->item, dot, path, part, suffix);
     b->names_size += size;
     return CONTAINER_OK;
@@ -113,6 +101,14 @@ static enum container_result add_name_of_view(struct builder *b, const struct ar
     return add_name(b, path, part, "");
 }
 
+static enum container_result add_numbers(struct builder *b, const uint64_t *numbers, size_t n)
+{
+    TRY(container_grow(&b->c->shapes, b->shapes_size + n, &b->shapes_room, sizeof *numbers));
+    if (n) memcpy(b->c->shapes + b->shapes_size, numbers, n * sizeof *numbers);
+    b->shapes_size += n;
+    return CONTAINER_OK;
+}
+
 /* Its name was just added. */
 static enum container_result add_torch_tensor(struct builder *b, size_t name, const char *dtype,
                                               const uint64_t *shape, unsigned rank, uint64_t offset,
@@ -120,12 +116,7 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
 {
     struct container *const c = b->c;
     lmc_tensor *t;
-    enum container_result result =
-        container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors);
-    if (result == CONTAINER_OK)
-        result =
-            container_grow(&c->shapes, b->shapes_size + rank, &b->shapes_room, sizeof *c->shapes);
-    if (result != CONTAINER_OK) return result;
+    TRY(container_grow(&c->tensors, c->n_tensors + 1, &b->tensors_room, sizeof *c->tensors));
     t = &c->tensors[c->n_tensors++];
     memset(t, 0, sizeof *t);
     t->name = (const char *)(uintptr_t)name; /* see finish_builder */
@@ -134,9 +125,7 @@ static enum container_result add_torch_tensor(struct builder *b, size_t name, co
     t->shape = (const uint64_t *)(uintptr_t)b->shapes_size;
     t->offset = offset;
     t->size = size;
-    if (rank) memcpy(c->shapes + b->shapes_size, shape, rank * sizeof *shape);
-    b->shapes_size += rank;
-    return CONTAINER_OK;
+    return add_numbers(b, shape, rank);
 }
 
 /* All of a storage, in one dimension: of elements of the dtype (bits: 0 if it is not known). */
@@ -147,10 +136,8 @@ static enum container_result add_record(struct builder *b, const struct zip_memb
     const size_t name = b->names_size;
     const int has_dtype = bits && m->size % (bits / 8) == 0;
     const uint64_t n = has_dtype ? m->size / (bits / 8) : m->size;
-    enum container_result result = add_name(b, path, "", suffix);
-    return result == CONTAINER_OK
-               ? add_torch_tensor(b, name, has_dtype ? dtype : "BYTES", &n, 1, m->offset, m->size)
-               : result;
+    TRY(add_name(b, path, "", suffix));
+    return add_torch_tensor(b, name, has_dtype ? dtype : "BYTES", &n, 1, m->offset, m->size);
 }
 
 static enum container_result add_torch_view(struct builder *b, const struct archive_of_torch *a,
@@ -158,11 +145,9 @@ static enum container_result add_torch_view(struct builder *b, const struct arch
 {
     const uint64_t *const shape = numbers_of(a, view, view->shape);
     const size_t name = b->names_size;
-    enum container_result result = add_name_of_view(b, a, view, view->shape);
-    return result == CONTAINER_OK
-               ? add_torch_tensor(b, name, view->dtype, shape, view->rank,
-                                  a->zip.members[view->member].offset + view->offset, view->size)
-               : result;
+    TRY(add_name_of_view(b, a, view, view->shape));
+    return add_torch_tensor(b, name, view->dtype, shape, view->rank,
+                            a->zip.members[view->member].offset + view->offset, view->size);
 }
 
 /* Another name for bytes of the file; its own was just added. */
@@ -172,12 +157,7 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     struct container *const c = b->c;
     const uint64_t *const numbers = numbers_of(a, view, view->logical);
     struct container_view *added;
-    enum container_result result =
-        container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views);
-    if (result == CONTAINER_OK)
-        result = container_grow(&c->shapes, b->shapes_size + 2 * (size_t)view->rank,
-                                &b->shapes_room, sizeof *c->shapes);
-    if (result != CONTAINER_OK) return result;
+    TRY(container_grow(&c->views, c->n_views + 1, &b->views_room, sizeof *c->views));
     added = &c->views[c->n_views++];
     memset(added, 0, sizeof *added);
     added->name = (const char *)(uintptr_t)name; /* see finish_builder */
@@ -187,26 +167,20 @@ static enum container_result add_name_of_bytes(struct builder *b, const struct a
     added->bits = view->bits;
     added->offset = a->zip.members[view->member].offset + view->offset;
     added->flags = view->flags;
-    if (view->rank) memcpy(c->shapes + b->shapes_size, numbers, 16 * (size_t)view->rank);
-    b->shapes_size += 2 * (size_t)view->rank;
-    return CONTAINER_OK;
+    return add_numbers(b, numbers, 2 * (size_t)view->rank);
 }
 
-/* Of a storage's views those that are no tensors of the list as they are. is_kept: which are dense
- * and alone in their place, and so tensors of it. */
+/* Of a storage's views those that are no tensors of the list as they are. */
 static enum container_result add_other_names(struct builder *b, const struct archive_of_torch *a,
-                                             const struct torch_view *views, size_t n,
-                                             const unsigned char *is_kept)
+                                             const struct torch_view *views, size_t n)
 {
-    enum container_result result = CONTAINER_OK;
-    for (size_t i = 0; i < n && result == CONTAINER_OK; i++) {
-        const struct torch_view *const v = &views[i];
+    for (const struct torch_view *v = views; v < views + n; v++) {
         const size_t name = b->names_size;
-        if (v->bits == 0 || (v->is_plain && is_kept[i])) continue;
-        result = add_name_of_view(b, a, v, v->logical);
-        if (result == CONTAINER_OK) result = add_name_of_bytes(b, a, v, name);
+        if (v->bits == 0 || (v->is_plain && v->is_kept)) continue;
+        TRY(add_name_of_view(b, a, v, v->logical));
+        TRY(add_name_of_bytes(b, a, v, name));
     }
-    return result;
+    return CONTAINER_OK;
 }
 
 /* -- storages -- */
@@ -222,24 +196,24 @@ static int compare_views(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-/* Marks the views that do not lie within others; returns how many they are, or 0 if some overlap,
- * have holes, or leave too much of the storage. All are of one dtype. */
-static size_t keep_views(const struct torch_view *views, size_t n, uint64_t size,
-                         unsigned char *is_kept)
+/* Keeps the views that do not lie within others; returns how many they are, or 0 if some overlap,
+ * have holes, or leave too much of the storage: then none is kept. All are of one dtype. */
+static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
 {
     uint64_t end = 0, covered = 0;
     size_t kept = 0;
-    memset(is_kept, 0, n);
-    for (size_t i = 0; i < n; i++) {
-        const struct torch_view *const v = &views[i];
+    int is_good = 1;
+    for (struct torch_view *v = views; v < views + n; v++) {
         if (v->size == 0 ? size != 0 || kept : v->offset + v->size <= end) continue;
-        if (v->offset < end || !v->is_dense) return 0;
+        is_good &= v->offset >= end && v->is_dense;
         end = v->offset + v->size;
         covered += v->size;
-        is_kept[i] = 1;
+        v->is_kept = 1;
         kept++;
     }
-    return COVERED(covered, size) ? kept : 0;
+    if (is_good && COVERED(covered, size)) return kept;
+    for (size_t i = 0; i < n; i++) views[i].is_kept = 0;
+    return 0;
 }
 
 /* -- of a file in a snapshot -- */
@@ -268,8 +242,7 @@ static struct listed *take_listed(struct builder *b, size_t name)
     return find_listed_name(b, b->c->strings + name);
 }
 
-/* Whether it is that view, `offset` bytes from the start of the storage; then where the storage is
- * is known, too. */
+/* Whether it is that view, `offset` bytes behind the start of the storage, which is known then. */
 static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
                      const uint64_t *shape, unsigned rank, uint64_t offset, uint64_t size)
 {
@@ -285,26 +258,23 @@ static int is_listed(struct zip_member *m, struct listed *l, const char *dtype,
 /* Which views of a storage are listed as they are. Where none is, the local header says where the
  * storage lies: so what is far away is not read without need. first: of the object's order. */
 static enum container_result find_listed(struct builder *b, struct archive_of_torch *a,
-                                         const struct torch_view *views, size_t n,
-                                         const struct torch_view *first, unsigned char *is_kept)
+                                         struct torch_view *views, size_t n,
+                                         const struct torch_view *first)
 {
     struct zip_member *const m = &a->zip.members[views->member];
     const size_t name = b->names_size;
     struct listed *whole;
     enum container_result result;
-    for (size_t i = 0; i < n; i++) {
-        const struct torch_view *const v = &views[i];
+    for (struct torch_view *v = views; v < views + n; v++) {
         struct listed *l;
         if (!v->is_dense) continue;
-        result = add_name_of_view(b, a, v, v->shape);
-        if (result != CONTAINER_OK) return result;
+        TRY(add_name_of_view(b, a, v, v->shape));
         l = take_listed(b, name);
-        is_kept[i] = (unsigned char)is_listed(m, l, v->dtype, numbers_of(a, v, v->shape), v->rank,
-                                              v->offset, v->size);
-        if (is_kept[i] && v->is_plain) l->is_plain = 1;
+        v->is_kept =
+            is_listed(m, l, v->dtype, numbers_of(a, v, v->shape), v->rank, v->offset, v->size);
+        if (v->is_kept && v->is_plain) l->is_plain = 1;
     }
-    result = add_name(b, a->views.names + first->name, "", "@storage");
-    if (result != CONTAINER_OK) return result;
+    TRY(add_name(b, a->views.names + first->name, "", "@storage"));
     whole = take_listed(b, name);
     if (whole && whole->tensor->rank == 1)
         (void)is_listed(m, whole, whole->tensor->dtype, whole->tensor->shape, 1, 0, m->size);
@@ -318,8 +288,6 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
 {
     const struct zip_member *const m = &a->zip.members[views->member];
     const struct torch_view *first = views;
-    enum container_result result = CONTAINER_OK;
-    unsigned char *is_kept;
     int is_typed = 1;
     size_t kept;
     for (size_t i = 0; i < n; i++) {
@@ -329,22 +297,18 @@ static enum container_result add_storage_of(struct builder *b, struct archive_of
     b->n_unknown += views->bits == 0;
     if (views->bits == 0 && b->file) return CONTAINER_OK;
     if (views->bits == 0) return add_record(b, m, a->views.names + first->name, "", "BYTES", 0);
-    is_kept = (unsigned char *)calloc(n, 1);
-    if (!is_kept) return CONTAINER_MEMORY;
-    if (b->file) result = find_listed(b, a, views, n, first, is_kept);
-    else {
-        kept = is_typed ? keep_views(views, n, m->size, is_kept) : 0;
-        if (kept == 0) {
-            memset(is_kept, 0, n);
-            result = add_record(b, m, a->views.names + first->name, "@storage",
-                                is_typed ? views->dtype : "BYTES", is_typed ? views->bits : 0);
-        } else b->n_hidden += n - kept;
-        for (size_t i = 0; i < n && result == CONTAINER_OK; i++)
-            if (is_kept[i]) result = add_torch_view(b, a, &views[i]);
+    if (b->file) {
+        TRY(find_listed(b, a, views, n, first));
+        return add_other_names(b, a, views, n);
     }
-    if (result == CONTAINER_OK) result = add_other_names(b, a, views, n, is_kept);
-    free(is_kept);
-    return result;
+    kept = is_typed ? keep_views(views, n, m->size) : 0;
+    if (kept) b->n_hidden += n - kept;
+    else
+        TRY(add_record(b, m, a->views.names + first->name, "@storage",
+                       is_typed ? views->dtype : "BYTES", is_typed ? views->bits : 0));
+    for (size_t i = 0; i < n; i++)
+        if (views[i].is_kept) TRY(add_torch_view(b, a, &views[i]));
+    return add_other_names(b, a, views, n);
 }
 
 /* The name of a record "data/K" without what stands in front of that; NULL: it is none. */
@@ -359,29 +323,27 @@ static const char *record_name(const struct archive_of_torch *a, const struct zi
 /* The records that no view is of, or all. */
 static enum container_result add_records(struct builder *b, const struct archive_of_torch *a)
 {
-    enum container_result result = CONTAINER_OK;
     size_t v = 0;
-    for (size_t i = 0; i < a->zip.n && result == CONTAINER_OK; i++) {
+    for (size_t i = 0; i < a->zip.n; i++) {
         const struct zip_member *const m = &a->zip.members[i];
         while (v < a->views.n && a->views.list[v].member < i) v++;
         if ((v < a->views.n && a->views.list[v].member == i) || m->size == 0 || !record_name(a, m))
             continue;
-        result = add_record(b, m, record_name(a, m), "", "BYTES", 0);
+        TRY(add_record(b, m, record_name(a, m), "", "BYTES", 0));
     }
-    return result;
+    return CONTAINER_OK;
 }
 
 static enum container_result add_storages(struct builder *b, struct archive_of_torch *a)
 {
     struct torch_view *const list = a->views.list;
-    enum container_result result = CONTAINER_OK;
     if (a->views.n) qsort(list, a->views.n, sizeof *list, compare_views);
-    if (!b->file) result = add_records(b, a);
-    for (size_t start = 0, end; start < a->views.n && result == CONTAINER_OK; start = end) {
+    if (!b->file) TRY(add_records(b, a));
+    for (size_t start = 0, end; start < a->views.n; start = end) {
         for (end = start + 1; end < a->views.n && list[end].member == list[start].member;) end++;
-        result = add_storage_of(b, a, list + start, end - start);
+        TRY(add_storage_of(b, a, list + start, end - start));
     }
-    return result;
+    return CONTAINER_OK;
 }
 
 /* Where an archive tells of its tensors it is much like that of the step before, and longer than
@@ -392,11 +354,9 @@ static enum container_result add_bytes(struct builder *b, const char *name, uint
                                        uint64_t size)
 {
     const size_t at = b->names_size;
-    enum container_result result;
     if (size < DESCRIPTION_SIZE) return CONTAINER_OK;
-    result = add_name(b, name, "", "");
-    return result == CONTAINER_OK ? add_torch_tensor(b, at, "BYTES", &size, 1, offset, size)
-                                  : result;
+    TRY(add_name(b, name, "", ""));
+    return add_torch_tensor(b, at, "BYTES", &size, 1, offset, size);
 }
 
 static enum container_result add_descriptions(struct builder *b, const struct archive_of_torch *a,
@@ -404,13 +364,10 @@ static enum container_result add_descriptions(struct builder *b, const struct ar
 {
     char full[sizeof a->prefix + sizeof PICKLE_NAME];
     const struct zip_member *m;
-    enum container_result result = CONTAINER_OK;
     snprintf(full, sizeof full, "%s%s", a->prefix, PICKLE_NAME);
     m = zip_find(&a->zip, full);
-    if (m && m->is_stored) result = add_bytes(b, "@" PICKLE_NAME, m->offset, m->size);
-    return result == CONTAINER_OK
-               ? add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory)
-               : result;
+    if (m && m->is_stored) TRY(add_bytes(b, "@" PICKLE_NAME, m->offset, m->size));
+    return add_bytes(b, "@directory", a->zip.directory, end - a->zip.directory);
 }
 
 /* -- archives -- */
@@ -465,8 +422,7 @@ static void note(struct container *c, const char *what, const char *why)
     if (!c->note[0]) snprintf(c->note, sizeof c->note, "%s%s%.120s", what, *why ? ": " : "", why);
 }
 
-/* Reads the pickle for what it says of the records; if it says nothing that is understood, there
- * are no views. */
+/* Reads what the pickle says of the records; if it is not understood, there are no views. */
 static enum container_result read_views(struct builder *b, struct archive_of_torch *a)
 {
     struct pickle p;
@@ -532,14 +488,12 @@ static enum container_result name_item(struct builder *b, const struct archive_o
     return CONTAINER_OK;
 }
 
-/* The archive that ends there; OTHER: none does that torch.save() wrote. *start: where it begins.
- */
+/* The archive that ends there; OTHER: torch.save() wrote none there. *start: where it begins. */
 static enum container_result add_archive(struct builder *b, uint64_t from, uint64_t end,
                                          uint64_t *start)
 {
-    struct archive_of_torch a;
+    struct archive_of_torch a = {0};
     enum container_result result;
-    memset(&a, 0, sizeof a);
     result = zip_read(&a.zip, b->view, from, end);
     for (size_t i = 0; i < a.zip.n && result == CONTAINER_OK && !b->file; i++)
         result = zip_locate(&a.zip, b->view, &a.zip.members[i]);
@@ -650,13 +604,11 @@ enum container_result container_parse_torch_save(struct container *c, const stru
 {
     struct builder b;
     uint64_t start = 0;
-    enum container_result result;
     init_builder(&b, c, v);
-    result = add_archive(&b, 0, v->size, &start);
-    if (result != CONTAINER_OK) return result;
+    TRY(add_archive(&b, 0, v->size, &start));
     if (start != 0) return container_bad(c, BEFORE);
-    result = finish_builder(&b);
-    return result == CONTAINER_OK ? fold_tensors(c, v->size) : result;
+    TRY(finish_builder(&b));
+    return fold_tensors(c, v->size);
 }
 
 /* The items that .metadata tells of. What is no archive is no tensor. */
@@ -710,11 +662,10 @@ enum container_result container_parse_distcp(struct container *c, const struct v
                                              const struct dcp *d, const char *name)
 {
     struct builder b;
-    enum container_result result;
     const int is_known = d && dcp_find(d, name) < d->n;
     init_builder(&b, c, v);
-    result = is_known ? add_known_items(&b, d, name) : add_items_from_end(&b);
-    return result == CONTAINER_OK ? finish_builder(&b) : result;
+    TRY(is_known ? add_known_items(&b, d, name) : add_items_from_end(&b));
+    return finish_builder(&b);
 }
 
 /* -- views of a file in a snapshot -- */

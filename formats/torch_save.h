@@ -19,14 +19,9 @@
  * What PyTorch sees otherwise than this is a view of the container. A long data.pkl and a long
  * directory of the archive are "@data.pkl" and "@directory", of dtype BYTES.
  */
-#ifndef LMC_FORMATS_TORCH_SAVE_H
-#define LMC_FORMATS_TORCH_SAVE_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "container.h"
-#include "view.h"
 
 /* What .metadata says. */
 struct dcp;
@@ -44,5 +39,3 @@ enum container_result container_find_torch_views(struct container *c, const stru
 /* The part of a tensor's first dimension that a name tells of: "NAME[256:512]". Returns the size of
  * "NAME"; 0: it tells of none, or of other dimensions, too. */
 size_t torch_parse_part(const char *name, uint64_t *begin, uint64_t *end);
-
-#endif

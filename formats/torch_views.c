@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "torch_views.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../lmc.h"
-#include "container.h"
 #include "container_check.h"
-#include "pickle.h"
-#include "zip.h"
 
 /* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
  * it takes together is the caller's budget. */
@@ -38,74 +29,65 @@ struct walk {
     char path[MAX_PATH_SIZE + 1]; /* always closed by a zero byte */
 };
 
-static enum container_result views_bad(struct torch_views *views, const char *what)
-{
-    snprintf(views->error, sizeof views->error, "%s", what);
-    return CONTAINER_BAD;
-}
-
 /* -- dtypes -- */
 
 struct torch_dtype {
-    const char *global; /* of a storage of it, or the dtype itself */
     const char *name;
     unsigned bits;
+    const char *torch, *storage; /* NULL: it has no class of storages */
 };
 
 /* Storages of other classes, quantised ones among them, are bytes. */
 static const struct torch_dtype torch_dtypes[] = {
-    {"torch.FloatStorage", "F32", 32},
-    {"torch.BFloat16Storage", "BF16", 16},
-    {"torch.HalfStorage", "F16", 16},
-    {"torch.LongStorage", "I64", 64},
-    {"torch.ByteStorage", "U8", 8},
-    {"torch.BoolStorage", "BOOL", 8},
-    {"torch.IntStorage", "I32", 32},
-    {"torch.DoubleStorage", "F64", 64},
-    {"torch.CharStorage", "I8", 8},
-    {"torch.ShortStorage", "I16", 16},
-    {"torch.ComplexFloatStorage", "C64", 64},
-    {"torch.ComplexDoubleStorage", "C128", 128},
-    {"torch.float8_e4m3fn", "F8_E4M3", 8},
-    {"torch.float8_e5m2", "F8_E5M2", 8},
-    {"torch.float8_e8m0fnu", "F8_E8M0", 8},
-    {"torch.float8_e4m3fnuz", "F8_E4M3FNUZ", 8},
-    {"torch.float8_e5m2fnuz", "F8_E5M2FNUZ", 8},
-    {"torch.uint16", "U16", 16},
-    {"torch.uint32", "U32", 32},
-    {"torch.uint64", "U64", 64},
-    {"torch.float32", "F32", 32},
-    {"torch.bfloat16", "BF16", 16},
-    {"torch.float16", "F16", 16},
-    {"torch.float64", "F64", 64},
-    {"torch.int64", "I64", 64},
-    {"torch.int32", "I32", 32},
-    {"torch.int16", "I16", 16},
-    {"torch.int8", "I8", 8},
-    {"torch.uint8", "U8", 8},
-    {"torch.bool", "BOOL", 8},
-    {"torch.complex64", "C64", 64},
-    {"torch.complex128", "C128", 128},
+    {"F32", 32, "float32", "FloatStorage"},
+    {"BF16", 16, "bfloat16", "BFloat16Storage"},
+    {"F16", 16, "float16", "HalfStorage"},
+    {"I64", 64, "int64", "LongStorage"},
+    {"U8", 8, "uint8", "ByteStorage"},
+    {"BOOL", 8, "bool", "BoolStorage"},
+    {"I32", 32, "int32", "IntStorage"},
+    {"F64", 64, "float64", "DoubleStorage"},
+    {"I8", 8, "int8", "CharStorage"},
+    {"I16", 16, "int16", "ShortStorage"},
+    {"C64", 64, "complex64", "ComplexFloatStorage"},
+    {"C128", 128, "complex128", "ComplexDoubleStorage"},
+    {"F8_E4M3", 8, "float8_e4m3fn", NULL},
+    {"F8_E5M2", 8, "float8_e5m2", NULL},
+    {"F8_E8M0", 8, "float8_e8m0fnu", NULL},
+    {"F8_E4M3FNUZ", 8, "float8_e4m3fnuz", NULL},
+    {"F8_E5M2FNUZ", 8, "float8_e5m2fnuz", NULL},
+    {"U16", 16, "uint16", NULL},
+    {"U32", 32, "uint32", NULL},
+    {"U64", 64, "uint64", NULL},
 };
 
-const char *torch_dtype_name(const char *global)
+/* global: may be NULL */
+static const struct torch_dtype *find_dtype(const char *global)
 {
-    for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++)
-        if (strcmp(global, torch_dtypes[i].global) == 0) return torch_dtypes[i].name;
+    if (!global || strncmp(global, "torch.", 6) != 0) return NULL;
+    for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++) {
+        const struct torch_dtype *const t = &torch_dtypes[i];
+        if (strcmp(global + 6, t->torch) == 0 ||
+            (t->storage && strcmp(global + 6, t->storage) == 0))
+            return t;
+    }
     return NULL;
 }
 
-static const struct torch_dtype *find_dtype(const struct pickle *p, uint32_t node)
+const char *torch_dtype_name(const char *global)
 {
-    for (size_t i = 0; i < sizeof torch_dtypes / sizeof *torch_dtypes; i++)
-        if (pickle_is_text(p, node, PICKLE_GLOBAL, torch_dtypes[i].global)) return &torch_dtypes[i];
-    return NULL;
+    const struct torch_dtype *const dtype = find_dtype(global);
+    return dtype ? dtype->name : NULL;
+}
+
+static const struct torch_dtype *find_dtype_of(const struct pickle *p, uint32_t node)
+{
+    return find_dtype(pickle_text(p, node, PICKLE_GLOBAL));
 }
 
 /* -- views -- */
 
-/* A storage: ('storage', class, key, place, n). *dtype: NULL if only the tensor knows it, or
- * nobody. */
+/* A storage: ('storage', class, key, place, n). *dtype: NULL if it does not tell that. */
 static enum container_result find_storage(struct walk *w, uint32_t node, struct torch_view *view,
                                           const struct torch_dtype **dtype)
 {
@@ -119,17 +101,17 @@ static enum container_result find_storage(struct walk *w, uint32_t node, struct 
     if (storage->type != PICKLE_PERSISTENT || pickle_get(p, key)->type != PICKLE_TEXT ||
         !pickle_is_text(p, pickle_item(p, id, 0), PICKLE_TEXT, "storage") ||
         !pickle_count(p, pickle_item(p, id, 4), &n))
-        return views_bad(w->views, "a storage is not described as known");
+        return container_bad(w->views, "a storage is not described as known");
     n_name = snprintf(name, sizeof name, "%sdata/%s", w->prefix,
                       p->texts + pickle_get(p, key)->u.text.at);
     member = n_name >= 0 && (size_t)n_name < sizeof name ? zip_find(w->z, name) : NULL;
     if (!member || !member->is_stored)
-        return views_bad(w->views, "a storage is not in the archive, or is compressed");
+        return container_bad(w->views, "a storage is not in the archive, or is compressed");
     view->member = (size_t)(member - w->z->members);
-    *dtype = find_dtype(p, pickle_item(p, id, 1));
+    *dtype = find_dtype_of(p, pickle_item(p, id, 1));
     view->size = member->size;
     if (*dtype && (member->size % ((*dtype)->bits / 8) || n != member->size / ((*dtype)->bits / 8)))
-        return views_bad(w->views, "a storage has another size than it should have");
+        return container_bad(w->views, "a storage has another size than it should have");
     return CONTAINER_OK;
 }
 
@@ -138,14 +120,11 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
     struct torch_views *const v = w->views;
     const size_t size = strlen(w->path) + 1;
     struct torch_view *added;
-    enum container_result result;
     if (v->names_size + size + (v->n + 1) * sizeof *v->list + v->shapes_size * sizeof *v->shapes >
         w->budget)
-        return views_bad(v, "its names and shapes take too much for the size of the file");
-    result = container_grow(&v->list, v->n + 1, &v->room, sizeof *v->list);
-    if (result == CONTAINER_OK)
-        result = container_grow(&v->names, v->names_size + size, &v->names_room, 1);
-    if (result != CONTAINER_OK) return result;
+        return container_bad(v, "its names and shapes take too much for the size of the file");
+    TRY(container_grow(&v->list, v->n + 1, &v->room, sizeof *v->list));
+    TRY(container_grow(&v->names, v->names_size + size, &v->names_room, 1));
     added = &v->list[v->n];
     *added = *view;
     added->name = v->names_size;
@@ -158,30 +137,32 @@ static enum container_result add_view(struct walk *w, const struct torch_view *v
 /* What they take together add_view() knows. */
 static enum container_result add_extent(struct torch_views *v, uint64_t extent)
 {
-    const enum container_result result =
-        container_grow(&v->shapes, v->shapes_size + 1, &v->shapes_room, sizeof *v->shapes);
-    if (result == CONTAINER_OK) v->shapes[v->shapes_size++] = extent;
-    return result;
+    TRY(container_grow(&v->shapes, v->shapes_size + 1, &v->shapes_room, sizeof *v->shapes));
+    v->shapes[v->shapes_size++] = extent;
+    return CONTAINER_OK;
+}
+
+static enum container_result add_extents(struct torch_views *v, const uint64_t *extents, int rank)
+{
+    for (int i = 0; i < rank; i++) TRY(add_extent(v, extents[i]));
+    return CONTAINER_OK;
 }
 
 /* A storage that stands by itself, or is of a class that is not known. */
 static enum container_result add_storage(struct walk *w, uint32_t node, uint32_t arguments)
 {
     const struct torch_dtype *dtype;
-    struct torch_view view;
-    enum container_result result;
-    memset(&view, 0, sizeof view);
-    result = find_storage(w, node, &view, &dtype);
-    if (result != CONTAINER_OK) return result;
+    struct torch_view view = {0};
+    TRY(find_storage(w, node, &view, &dtype));
     view.arguments = arguments;
     view.is_dense = view.is_plain = 1;
     view.dtype = dtype ? dtype->name : "BYTES";
     view.bits = dtype ? dtype->bits : 0;
     view.logical = view.shape = w->views->shapes_size;
     view.rank = 1;
-    result = add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size);
-    if (result == CONTAINER_OK) result = add_extent(w->views, 1); /* its stride */
-    return result == CONTAINER_OK ? add_view(w, &view) : result;
+    TRY(add_extent(w->views, dtype ? view.size / (dtype->bits / 8) : view.size));
+    TRY(add_extent(w->views, 1)); /* its stride */
+    return add_view(w, &view);
 }
 
 /* Brings the dimensions into the order of memory: the largest stride first; those of one element,
@@ -211,8 +192,7 @@ static int is_contiguous(const uint64_t *shape, const uint64_t *strides, int ran
     return 1;
 }
 
-/* Finds what bytes of its storage the view has; size: of the storage. Returns 0 if it has others.
- */
+/* Finds what bytes of its storage, of that size, the view has. 0: not all of them are there. */
 static int measure_view(struct torch_view *view, uint64_t *shape, uint64_t *strides, int rank,
                         uint64_t size)
 {
@@ -263,13 +243,10 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     const struct pickle *const p = w->p;
     uint64_t shape[LMC_MAX_RANK], strides[LMC_MAX_RANK], size;
     const struct torch_dtype *dtype;
-    struct torch_view view;
-    enum container_result result;
+    struct torch_view view = {0};
     const int rank = pickle_counts(p, pickle_item(p, arguments, 2), shape, LMC_MAX_RANK);
-    memset(&view, 0, sizeof view);
-    result = find_storage(w, pickle_item(p, arguments, 0), &view, &dtype);
-    if (result != CONTAINER_OK) return result;
-    if (!dtype) dtype = find_dtype(p, pickle_item(p, arguments, 6));
+    TRY(find_storage(w, pickle_item(p, arguments, 0), &view, &dtype));
+    if (!dtype) dtype = find_dtype_of(p, pickle_item(p, arguments, 6));
     if (!dtype) return add_storage(w, pickle_item(p, arguments, 0), arguments);
     size = view.size;
     view.arguments = arguments;
@@ -278,19 +255,16 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
     view.flags = find_flags(p, arguments);
     if (rank < 0 || pickle_counts(p, pickle_item(p, arguments, 3), strides, LMC_MAX_RANK) != rank ||
         !pickle_count(p, pickle_item(p, arguments, 1), &view.offset))
-        return views_bad(w->views, "a tensor does not lie within its storage");
+        return container_bad(w->views, "a tensor does not lie within its storage");
     view.logical = w->views->shapes_size;
     view.rank = (unsigned)rank;
-    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
-        result = add_extent(w->views, shape[i]);
-    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
-        result = add_extent(w->views, strides[i]);
+    TRY(add_extents(w->views, shape, rank));
+    TRY(add_extents(w->views, strides, rank));
     if (!measure_view(&view, shape, strides, rank, size))
-        return views_bad(w->views, "a tensor does not lie within its storage");
+        return container_bad(w->views, "a tensor does not lie within its storage");
     view.shape = w->views->shapes_size;
-    for (int i = 0; i < rank && result == CONTAINER_OK; i++)
-        result = add_extent(w->views, shape[i]);
-    return result == CONTAINER_OK ? add_view(w, &view) : result;
+    TRY(add_extents(w->views, shape, rank));
+    return add_view(w, &view);
 }
 
 /* -- names that are there -- */
@@ -337,15 +311,13 @@ static enum container_result grow_known(struct walk *w)
 static enum container_result add_tensor_once(struct walk *w, uint32_t arguments)
 {
     const size_t n = w->views->n;
-    enum container_result result = CONTAINER_OK;
     uint32_t *slot;
-    if (w->n_known_slots < 2 * (n + 1)) result = grow_known(w);
-    if (result != CONTAINER_OK) return result;
+    if (w->n_known_slots < 2 * (n + 1)) TRY(grow_known(w));
     slot = find_known(w, w->path, arguments);
     if (slot && *slot) return CONTAINER_OK;
-    result = add_tensor(w, arguments);
+    TRY(add_tensor(w, arguments));
     if (slot && w->views->n > n) *slot = (uint32_t)n + 1;
-    return result;
+    return CONTAINER_OK;
 }
 
 /* -- the walk -- */
@@ -423,7 +395,7 @@ static enum container_result visit(struct walk *w, uint32_t node)
     n->mark = 1;
     if (n->type == PICKLE_PERSISTENT) return add_storage(w, node, 0);
     if (n->type != PICKLE_CALL && !n->first) return CONTAINER_OK;
-    if (w->depth == MAX_DEPTH) return views_bad(w->views, "its objects are nested too deep");
+    if (w->depth == MAX_DEPTH) return container_bad(w->views, "its objects are nested too deep");
     memset(&w->frames[w->depth], 0, sizeof *w->frames);
     w->frames[w->depth].node = node;
     w->frames[w->depth].link = n->first;

@@ -3,13 +3,8 @@
  *
  * A view is what PyTorch calls a tensor: a dtype, a shape and strides over a part of a storage.
  */
-#ifndef LMC_FORMATS_TORCH_VIEWS_H
-#define LMC_FORMATS_TORCH_VIEWS_H
+#pragma once
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "container.h"
 #include "pickle.h"
 #include "zip.h"
 
@@ -23,6 +18,7 @@ struct torch_view {
     size_t name;    /* in names */
     size_t shape;   /* in shapes: of dense ones, in the order of memory */
     size_t logical; /* the same as PyTorch has it, then the strides */
+    int is_kept;    /* for torch_save.c: a tensor of the list */
     int is_plain;   /* the order of memory is the logical one, and bytes are what they say */
     unsigned flags;
     unsigned rank;
@@ -44,12 +40,9 @@ struct torch_views {
  * "torch.float16". NULL: it is not known. */
 const char *torch_dtype_name(const char *global);
 
-/* The views of the pickle, whose storages are in members PREFIXdata/K; one that stands under a name
- * several times stands there once. budget: bytes that they may take. OK, BAD or MEMORY; to be freed
- * in any case. */
+/* The views of the pickle, whose storages are in members PREFIXdata/K; each stands under a name
+ * once. budget: bytes that they may take. OK, BAD or MEMORY; to be freed in any case. */
 enum container_result torch_find_views(struct torch_views *views, struct pickle *p,
                                        const struct zip *z, const char *prefix, uint64_t budget);
 
 void torch_free_views(struct torch_views *views);
-
-#endif

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "zip.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "container.h"
 #include "container_check.h"
-#include "view.h"
 
 /* Sizes of records without what follows them. */
 enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOCAL_SIZE = 30 };
@@ -20,12 +13,6 @@ enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOC
  *
  * The last three are of fixed size, as there is no comment, so all of them are found from the end
  * alone. That gives the start, too, and where an archive lies behind something else. */
-
-static enum container_result zip_bad(struct zip *z, const char *what)
-{
-    snprintf(z->error, sizeof z->error, "%s", what);
-    return CONTAINER_BAD;
-}
 
 static int read_view(const struct view *v, uint64_t offset, void *dst, size_t size)
 {
@@ -43,26 +30,27 @@ static enum container_result read_zip64_end(struct zip *z, const struct view *v,
                                             uint64_t end)
 {
     unsigned char record[END64_SIZE];
-    if (end < END_SIZE + LOCATOR_SIZE + END64_SIZE) return zip_bad(z, "its ZIP64 end is cut off");
+    if (end < END_SIZE + LOCATOR_SIZE + END64_SIZE)
+        return container_bad(z, "its ZIP64 end is cut off");
     e->at = end - END_SIZE - LOCATOR_SIZE - END64_SIZE;
-    if (read_view(v, e->at, record, sizeof record)) return zip_bad(z, "it cannot be read");
+    if (read_view(v, e->at, record, sizeof record)) return container_bad(z, "it cannot be read");
     if (memcmp(record, "PK\6\6", 4) != 0 || container_number(record + 4, 8) != END64_SIZE - 12 ||
         container_number(record + 16, 8) != 0 ||
         container_number(record + 24, 8) != container_number(record + 32, 8))
-        return zip_bad(z, "its ZIP64 end record is not understood");
+        return container_bad(z, "its ZIP64 end record is not understood");
     e->n = container_number(record + 32, 8);
     e->size = container_number(record + 40, 8);
     e->offset = container_number(record + 48, 8);
     if (e->size > e->at || e->offset > e->at - e->size ||
         container_number(locator + 8, 8) != e->offset + e->size)
-        return zip_bad(z, "its ZIP64 locator points elsewhere");
+        return container_bad(z, "its ZIP64 locator points elsewhere");
     return CONTAINER_OK;
 }
 
 static enum container_result zip_other(struct zip *z)
 {
-    (void)zip_bad(z,
-                  "it has no directory at its end, so it was cut short, or something follows it");
+    (void)container_bad(
+        z, "it has no directory at its end, so it was cut short, or something follows it");
     return CONTAINER_OTHER;
 }
 
@@ -72,30 +60,28 @@ static enum container_result read_end(struct zip *z, const struct view *v, uint6
 {
     unsigned char bytes[LOCATOR_SIZE + END_SIZE];
     const unsigned char *const record = bytes + LOCATOR_SIZE;
-    enum container_result result;
     if (end < sizeof bytes) return zip_other(z);
     if (read_view(v, end - sizeof bytes, bytes, sizeof bytes))
-        return zip_bad(z, "it cannot be read");
+        return container_bad(z, "it cannot be read");
     if (memcmp(record, "PK\5\6", 4) != 0 || container_number(record + 20, 2) != 0)
         return zip_other(z);
     if (memcmp(bytes, "PK\6\7", 4) == 0) {
-        result = read_zip64_end(z, v, bytes, e, end);
-        if (result != CONTAINER_OK) return result;
+        TRY(read_zip64_end(z, v, bytes, e, end));
     } else {
         if (container_number(record + 4, 4) != 0 ||
             container_number(record + 8, 2) != container_number(record + 10, 2))
-            return zip_bad(z, "it is spread over several disks");
+            return container_bad(z, "it is spread over several disks");
         e->n = container_number(record + 10, 2);
         e->size = container_number(record + 12, 4);
         e->offset = container_number(record + 16, 4);
         e->at = end - END_SIZE;
     }
     if (e->size > e->at || e->offset > e->at - e->size || e->at - e->size - e->offset < from)
-        return zip_bad(z, "its central directory lies outside of it");
+        return container_bad(z, "its central directory lies outside of it");
     if (e->size > CONTAINER_MAX_HEADER || e->n > e->size / CENTRAL_SIZE)
-        return zip_bad(z, "its central directory has an impossible size");
+        return container_bad(z, "its central directory has an impossible size");
     if (e->size > container_budget(v))
-        return zip_bad(z, "its central directory is too large for the size of the file");
+        return container_bad(z, "its central directory is too large for the size of the file");
     z->directory = e->at - e->size;
     z->start = z->directory - e->offset;
     return CONTAINER_OK;
@@ -130,17 +116,17 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
     const uint64_t limit = z->directory; /* which the members end before */
     enum container_result result = CONTAINER_OK;
     if (m->offset) return CONTAINER_OK;
-    if (size > limit - m->local) return zip_bad(z, "a member lies outside of the archive");
+    if (size > limit - m->local) return container_bad(z, "a member lies outside of the archive");
     if (size > sizeof header) bytes = long_header = (unsigned char *)malloc(size);
     if (!bytes) return CONTAINER_MEMORY;
-    if (read_view(v, m->local, bytes, size)) result = zip_bad(z, "it cannot be read");
+    if (read_view(v, m->local, bytes, size)) result = container_bad(z, "it cannot be read");
     else if (memcmp(bytes, "PK\3\4", 4) != 0 || container_number(bytes + 26, 2) != name_size ||
              memcmp(bytes + LOCAL_SIZE, m->name, name_size) != 0)
-        result = zip_bad(z, "a local header is not what the central directory says");
+        result = container_bad(z, "a local header is not what the central directory says");
     if (result == CONTAINER_OK) {
         m->offset = m->local + size + container_number(bytes + 28, 2);
         if (m->offset > limit || m->size > limit - m->offset)
-            result = zip_bad(z, "a member lies outside of the archive");
+            result = container_bad(z, "a member lies outside of the archive");
     }
     free(long_header);
     return result;
@@ -155,12 +141,12 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     uint64_t packed, size, local, *fields[3];
     size_t name_size, extra_size;
     if (end - p < CENTRAL_SIZE || memcmp(p, "PK\1\2", 4) != 0)
-        return zip_bad(z, "its central directory is broken");
+        return container_bad(z, "its central directory is broken");
     name_size = (size_t)container_number(p + 28, 2);
     extra_size = (size_t)container_number(p + 30, 2);
     if ((size_t)(end - p) - CENTRAL_SIZE <
         name_size + extra_size + (size_t)container_number(p + 32, 2))
-        return zip_bad(z, "its central directory is broken");
+        return container_bad(z, "its central directory is broken");
     *at = p + CENTRAL_SIZE + name_size + extra_size + (size_t)container_number(p + 32, 2);
     packed = container_number(p + 20, 4);
     size = container_number(p + 24, 4);
@@ -169,9 +155,9 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     fields[1] = &packed;
     fields[2] = &local;
     if (!read_zip64_extra(p + CENTRAL_SIZE + name_size, extra_size, fields))
-        return zip_bad(z, "its central directory is broken");
+        return container_bad(z, "its central directory is broken");
     if (memchr(p + CENTRAL_SIZE, 0, name_size))
-        return zip_bad(z, "a member has a zero byte in its name");
+        return container_bad(z, "a member has a zero byte in its name");
     memcpy(*name, p + CENTRAL_SIZE, name_size);
     (*name)[name_size] = 0;
     m->name = *name;
@@ -180,7 +166,8 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     m->is_stored =
         container_number(p + 10, 2) == 0 && (container_number(p + 8, 2) & 1) == 0 && packed == size;
     z->n++;
-    if (local > z->directory - z->start) return zip_bad(z, "a member lies outside of the archive");
+    if (local > z->directory - z->start)
+        return container_bad(z, "a member lies outside of the archive");
     m->local = z->start + local;
     m->offset = 0;
     return CONTAINER_OK;
@@ -201,31 +188,27 @@ static enum container_result read_directory(struct zip *z, const struct zip_end 
     /* each name takes the place of an entry that is longer by more than its zero byte */
     name = z->names = (char *)malloc((size_t)e->size + 1);
     if (!z->members || !z->names) return CONTAINER_MEMORY;
-    for (uint64_t i = 0; i < e->n; i++) {
-        enum container_result result = read_entry(z, &at, end, &name);
-        if (result != CONTAINER_OK) return result;
-    }
-    if (at != end) return zip_bad(z, "its central directory has a wrong size");
+    for (uint64_t i = 0; i < e->n; i++) { TRY(read_entry(z, &at, end, &name)); }
+    if (at != end) return container_bad(z, "its central directory has a wrong size");
     qsort(z->members, z->n, sizeof *z->members, compare_members);
     for (size_t i = 1; i < z->n; i++)
         if (strcmp(z->members[i - 1].name, z->members[i].name) == 0)
-            return zip_bad(z, "two members have the same name");
+            return container_bad(z, "two members have the same name");
     return CONTAINER_OK;
 }
 
 enum container_result zip_read(struct zip *z, const struct view *v, uint64_t from, uint64_t end)
 {
-    struct zip_end e;
+    struct zip_end e = {0};
     unsigned char *bytes;
     enum container_result result;
     memset(z, 0, sizeof *z);
-    memset(&e, 0, sizeof e);
-    result = read_end(z, v, from, end, &e);
-    if (result != CONTAINER_OK) return result;
+    TRY(read_end(z, v, from, end, &e));
     bytes = (unsigned char *)malloc((size_t)e.size + 1);
     if (!bytes) return CONTAINER_MEMORY;
-    result = read_view(v, e.at - e.size, bytes, (size_t)e.size) ? zip_bad(z, "it cannot be read")
-                                                                : read_directory(z, &e, bytes);
+    result = read_view(v, e.at - e.size, bytes, (size_t)e.size)
+                 ? container_bad(z, "it cannot be read")
+                 : read_directory(z, &e, bytes);
     free(bytes);
     if (result != CONTAINER_OK) zip_free(z);
     return result;

@@ -6,14 +6,9 @@
  * believed where the local header agrees. Data descriptors lie behind a member's data, where
  * nobody looks: the directory has the sizes.
  */
-#ifndef LMC_FORMATS_ZIP_H
-#define LMC_FORMATS_ZIP_H
-
-#include <stddef.h>
-#include <stdint.h>
+#pragma once
 
 #include "container.h"
-#include "view.h"
 
 struct zip_member {
     const char *name; /* a zero byte follows, and none is in it */
@@ -44,5 +39,3 @@ enum container_result zip_locate(struct zip *z, const struct view *v, struct zip
 struct zip_member *zip_find(const struct zip *z, const char *name);
 
 void zip_free(struct zip *z);
-
-#endif

@@ -24,6 +24,7 @@
 #include "../formats/gguf.c"
 #include "../formats/npy.c"
 #include "../formats/pickle.c"
+#include "../formats/printable.c"
 #include "../formats/safetensors.c"
 #include "../formats/torch_save.c"
 #include "../formats/torch_views.c"

@@ -85,6 +85,13 @@ static void make_get(struct maker *m, unsigned number)
 
 /* -- tensors -- */
 
+static void make_torch_global(struct maker *m, const char *name)
+{
+    char text[40];
+    snprintf(text, sizeof text, "torch.%s", name);
+    make_global(m, text);
+}
+
 static void make_storage(struct maker *m, unsigned number, const struct torch_dtype *dtype,
                          const struct make_storages *s)
 {
@@ -92,9 +99,9 @@ static void make_storage(struct maker *m, unsigned number, const struct torch_dt
     const unsigned other = make_choice(m);
     make_op(m, '(');
     make_string(m, other == 255 ? "module" : "storage");
-    if (!dtype || strstr(dtype->global, "Storage") == NULL)
+    if (!dtype || !dtype->storage)
         make_global(m, other & 1 ? "torch.storage.UntypedStorage" : "torch.QInt8Storage");
-    else make_global(m, dtype->global);
+    else make_torch_global(m, dtype->storage);
     if (other > 240) {
         const size_t size = make_count(m, 1);
         make_text_head(m, size);
@@ -120,6 +127,7 @@ static void make_tensor(struct maker *m, const struct make_storages *s)
     const unsigned how = make_choice(m), number = make_one_of(m, MAKE_STORAGES);
     const struct torch_dtype *const dtype =
         &torch_dtypes[make_one_of(m, sizeof torch_dtypes / sizeof *torch_dtypes)];
+    const int is_named = !dtype->storage || (how & 0x20); /* the tensor has the dtype */
     const int is_other = how >= 248;
     size_t rank = how & 3;
     n = s->sizes[number] / (dtype->bits / 8);
@@ -139,7 +147,7 @@ static void make_tensor(struct maker *m, const struct make_storages *s)
     }
     make_global(m, makers[make_one_of(m, sizeof makers / sizeof *makers)]);
     make_op(m, '(');
-    make_storage(m, number, is_other ? NULL : dtype, s);
+    make_storage(m, number, is_other || is_named ? NULL : dtype, s);
     make_int_or_other(m, 0);
     make_counts(m, shape, rank);
     make_counts(m, strides, make_rarely(m, 64) ? rank + 1 : rank);
@@ -147,7 +155,7 @@ static void make_tensor(struct maker *m, const struct make_storages *s)
     make_global(m, "collections.OrderedDict");
     make_op(m, ')');
     make_op(m, 'R');
-    if (!strstr(dtype->global, "Storage")) make_global(m, dtype->global);
+    if (is_named) make_torch_global(m, dtype->torch);
     if (how & 0x80) { /* metadata: the flag behind so many other members */
         const size_t before = make_count(m, 8);
         make_op(m, '}');

@@ -29,13 +29,12 @@
  *   tools/amalgamate.py makes this file of those of src/, each below a line with its name. Do not
  *   change it; change those.
  *   interface  api
- *   base       platform status bytes options wire_block wire_file
- *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
+ *   base       platform status bytes options wire_block
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
  *              dispatch
- *   codec      dtypes half tree quant_params job workspace cost block_header get_gaps get_list
- *              get_planes get_sparse get_delta put_quantised get_quantised get_block
- *   quantise   quantizer
+ *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
+ *              get_planes get_sparse get_delta get_quantised get_block
  *   tensor     wave pool tensor decode_tensor
  */
 #ifndef LMC_DECODE_H
@@ -491,7 +490,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK and LMC__TRY. */
+ * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -641,11 +640,13 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
+/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
+ * of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
+#define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
 /* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
@@ -843,6 +844,11 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     return LMC_OK;
 }
 
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
@@ -882,71 +888,6 @@ enum {
 #define LMC__FROZEN_LEVELS 10u  /* trees for masks, by density (spec 6.4) */
 #define LMC__MASK_GAPS 21u      /* first mode of masks as gaps, of classes only (spec 6.3) */
 #define LMC__MASK_MODES 65u     /* modes of masks */
-
-/* == base/wire_file.h ========================================================================== */
-
-/* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
-
-/* Header (spec 3.1). */
-#define LMC__HEADER_SIZE 64u
-#define LMC__ALGORITHM_AT 10u /* of fingerprints; only 1 is known */
-#define LMC__FEATURES_AT 16u  /* Incompatible */
-#define LMC__BASE_FINGERPRINT_AT 32u
-#define LMC__HEADER_CRC_AT 60u
-
-/* Bits of Incompatible: what the file may use. */
-enum {
-    LMC__FEATURE_BASE = 1,     /* it is a delta */
-    LMC__FEATURE_OWN = 2,      /* runs that are predicted by this very snapshot */
-    LMC__FEATURE_QUANTIZED = 4 /* quantised blocks */
-};
-#define LMC__KNOWN_FEATURES 7u
-
-/* Section_Header (spec 4). */
-#define LMC__SECTION_HEADER_SIZE 20u
-#define LMC__MAX_BODY_SIZE ((uint64_t)1 << 40)
-
-/* FILE body (spec 4.1). */
-enum { /* bits of a file's Form */
-       LMC__FILE_IS_DIRECTORY = 1,
-       LMC__FILE_HAS_MODE = 2,
-       LMC__FILE_HAS_MTIME = 4,
-       LMC__FILE_IS_UNKNOWN = 8
-};
-#define LMC__FILE_FORMS 15u
-enum { /* bits of a tensor's Form */
-       LMC__TENSOR_IS_LIKE = 1,
-       LMC__TENSOR_HAS_GAP = 2,
-       LMC__TENSOR_HAS_LOSS = 4
-};
-#define LMC__TENSOR_FORMS 7u
-#define LMC__MAX_STRING 65535u /* path, name, key */
-#define LMC__MAX_DTYPE_SIZE 32u
-#define LMC__MAX_TENSORS ((uint32_t)1 << 28)
-#define LMC__MAX_FILES ((uint32_t)1 << 28) /* of a section */
-#define LMC__MAX_FILE_SIZE ((uint64_t)INT64_MAX)
-
-/* RUN body (spec 4.2). */
-#define LMC__MAX_SEGMENTS ((uint32_t)1 << 24)
-enum {
-    LMC__PREDICT_ZERO = 0,
-    LMC__PREDICT_BASE = 1,
-    LMC__PREDICT_TEXT = 2, /* by the header text of a file of this snapshot */
-    LMC__PREDICT_OWN = 3   /* and by it converted: 3 + enum lmc_conversion */
-};
-#define LMC__PREDICTIONS 6u
-
-/* Leaves of a fingerprint: as many bytes of content have sums that are hashed (spec 7.1). */
-#define LMC__LEAF_SIZE 262144u
-
-/* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
-#define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
-#define LMC__TRAILER_SIZE 40u
-
-/* The first and the last bytes of a file. As in PNG, a byte that is no ASCII and line ends of two
- * kinds show what a transfer as text has changed. Drafts of the format began with 83 or 8C. */
 
 /* == kernels/types.h =========================================================================== */
 
@@ -1043,6 +984,15 @@ typedef struct lmc__grouping {
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
+/* A block of a delta: the prediction of n elements, `width` bytes each. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    enum lmc__order order;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
 /* A list for each class and plane. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
@@ -1107,10 +1057,8 @@ typedef struct lmc__kernels {
     size_t (*count_ones)(const uint8_t *mask, size_t size);
     void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                           unsigned width, const lmc__grouping *grouping, uint8_t *tally);
-    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                        const lmc__class_sides *sides, size_t n, unsigned width,
-                        enum lmc__order order, const lmc__grouping *grouping,
-                        lmc__streaming streaming);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const lmc__class_sides *sides,
+                        const lmc__delta_block *block, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
@@ -1122,7 +1070,6 @@ typedef struct lmc__kernels {
                             const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #endif
 } lmc__kernels;
@@ -1188,114 +1135,20 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of
- * the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0],
- * [1], [2]: which bytes move in each step of expanding; [3]: the packed bytes, as many as m has
- * one bits. */
-static const uint64_t lmc__moves[256][4] =
-    {{0,0,0,0},{0,0,0,255},{0,0,255,255},{0,0,0,0xFFFF},{0,255,0,255},{0,0,0xFF00,0xFFFF},{0,0,
-    0xFFFF,0xFFFF},{0,0,0,0xFFFFFF},{0,255,0xFF0000,255},{0,0xFF00,0,0xFFFF},{0,0xFF00,255,0xFFFF},
-    {0,0,0xFF0000,0xFFFFFF},{0,0xFFFF,0,0xFFFF},{0,0,0xFFFF00,0xFFFFFF},{0,0,0xFFFFFF,0xFFFFFF},{0,
-    0,0,0xFFFFFFFF},{255,0,0,255},{0,0xFF00,0xFF000000,0xFFFF},{0,0xFF00,0xFF0000FF,0xFFFF},{0,
-    0xFF0000,0,0xFFFFFF},{0,0xFFFF,0xFF000000,0xFFFF},{0,0xFF0000,0xFF00,0xFFFFFF},{0,0xFF0000,
-    0xFFFF,0xFFFFFF},{0,0,0xFF000000,0xFFFFFFFF},{0,0xFFFF,0xFFFF0000,0xFFFF},{0,0xFFFF00,0,
-    0xFFFFFF},{0,0xFFFF00,255,0xFFFFFF},{0,0,0xFFFF0000,0xFFFFFFFF},{0,0xFFFFFF,0,0xFFFFFF},{0,0,
-    0xFFFFFF00,0xFFFFFFFF},{0,0,0xFFFFFFFF,0xFFFFFFFF},{0,0,0,0xFFFFFFFFFF},{255,0,0xFF00000000,
-    255},{0xFF00,0,0,0xFFFF},{0xFF00,0,255,0xFFFF},{0,0xFF0000,0xFF00000000,0xFFFFFF},{0xFF00,255,0,
-    0xFFFF},{0,0xFF0000,0xFF0000FF00,0xFFFFFF},{0,0xFF0000,0xFF0000FFFF,0xFFFFFF},{0,0xFF000000,0,
-    0xFFFFFFFF},{0xFF00,255,0xFF0000,0xFFFF},{0,0xFFFF00,0xFF00000000,0xFFFFFF},{0,0xFFFF00,
-    0xFF000000FF,0xFFFFFF},{0,0xFF000000,0xFF0000,0xFFFFFFFF},{0,0xFFFFFF,0xFF00000000,0xFFFFFF},{0,
-    0xFF000000,0xFFFF00,0xFFFFFFFF},{0,0xFF000000,0xFFFFFF,0xFFFFFFFF},{0,0,0xFF00000000,
-    0xFFFFFFFFFF},{0xFFFF,0,0,0xFFFF},{0,0xFFFF00,0xFFFF000000,0xFFFFFF},{0,0xFFFF00,0xFFFF0000FF,
-    0xFFFFFF},{0,0xFFFF0000,0,0xFFFFFFFF},{0,0xFFFFFF,0xFFFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF00,
-    0xFFFFFFFF},{0,0xFFFF0000,0xFFFF,0xFFFFFFFF},{0,0,0xFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFF,
-    0xFFFFFF0000,0xFFFFFF},{0,0xFFFFFF00,0,0xFFFFFFFF},{0,0xFFFFFF00,255,0xFFFFFFFF},{0,0,
-    0xFFFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0,0xFFFFFFFF},{0,0,0xFFFFFFFF00,0xFFFFFFFFFF},{0,0,
-    0xFFFFFFFFFF,0xFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFF},{255,0xFF00000000,0,255},{0xFF00,0,
-    0xFF0000000000,0xFFFF},{0xFF00,0,0xFF00000000FF,0xFFFF},{0xFF0000,0,0,0xFFFFFF},{0xFF00,255,
-    0xFF0000000000,0xFFFF},{0xFF0000,0,0xFF00,0xFFFFFF},{0xFF0000,0,0xFFFF,0xFFFFFF},{0,0xFF000000,
-    0xFF0000000000,0xFFFFFFFF},{0xFF00,255,0xFF0000FF0000,0xFFFF},{0xFF0000,0xFF00,0,0xFFFFFF},
-    {0xFF0000,0xFF00,255,0xFFFFFF},{0,0xFF000000,0xFF0000FF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,0,
-    0xFFFFFF},{0,0xFF000000,0xFF0000FFFF00,0xFFFFFFFF},{0,0xFF000000,0xFF0000FFFFFF,0xFFFFFFFF},{0,
-    0xFF00000000,0,0xFFFFFFFFFF},{0xFFFF,0,0xFF0000000000,0xFFFF},{0xFF0000,0xFF00,0xFF000000,
-    0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF,0xFFFFFF},{0,0xFFFF0000,0xFF0000000000,0xFFFFFFFF},
-    {0xFF0000,0xFFFF,0xFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF000000FF00,0xFFFFFFFF},{0,0xFFFF0000,
-    0xFF000000FFFF,0xFFFFFFFF},{0,0xFF00000000,0xFF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFFFF0000,
-    0xFFFFFF},{0,0xFFFFFF00,0xFF0000000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFF00000000FF,0xFFFFFFFF},{0,
-    0xFF00000000,0xFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFF0000000000,0xFFFFFFFF},{0,0xFF00000000,
-    0xFFFFFF00,0xFFFFFFFFFF},{0,0xFF00000000,0xFFFFFFFF,0xFFFFFFFFFF},{0,0,0xFF0000000000,
-    0xFFFFFFFFFFFF},{0xFFFF,0,0xFFFF00000000,0xFFFF},{0xFFFF00,0,0,0xFFFFFF},{0xFFFF00,0,255,
-    0xFFFFFF},{0,0xFFFF0000,0xFFFF00000000,0xFFFFFFFF},{0xFFFF00,255,0,0xFFFFFF},{0,0xFFFF0000,
-    0xFFFF0000FF00,0xFFFFFFFF},{0,0xFFFF0000,0xFFFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFF0000,0xFFFFFF},{0,0xFFFFFF00,0xFFFF00000000,0xFFFFFFFF},{0,
-    0xFFFFFF00,0xFFFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFF},{0,0,0xFFFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,0,0xFFFFFF},{0,0xFFFFFF00,
-    0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFFFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0,
-    0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00,0xFFFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF,0xFFFFFFFFFF},{0,0,0xFFFFFF000000,0xFFFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0,0xFFFFFFFFFF},{0,0xFFFFFFFF00,255,0xFFFFFFFFFF},{0,
-    0,0xFFFFFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0,0xFFFFFFFFFF},{0,0,0xFFFFFFFFFF00,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFF},{255,0xFF00000000,
-    0xFF000000000000,255},{0xFF00,0xFF0000000000,0,0xFFFF},{0xFF00,0xFF0000000000,255,0xFFFF},
-    {0xFF0000,0,0xFF000000000000,0xFFFFFF},{0xFF00,0xFF00000000FF,0,0xFFFF},{0xFF0000,0,
-    0xFF00000000FF00,0xFFFFFF},{0xFF0000,0,0xFF00000000FFFF,0xFFFFFF},{0xFF000000,0,0,0xFFFFFFFF},
-    {0xFF00,0xFF00000000FF,0xFF0000,0xFFFF},{0xFF0000,0xFF00,0xFF000000000000,0xFFFFFF},{0xFF0000,
-    0xFF00,0xFF0000000000FF,0xFFFFFF},{0xFF000000,0,0xFF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0,0xFFFF00,0xFFFFFFFF},{0xFF000000,0,0xFFFFFF,
-    0xFFFFFFFF},{0,0xFF00000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF,0xFF0000000000,0,0xFFFF},
-    {0xFF0000,0xFF00,0xFF0000FF000000,0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF0000FF,0xFFFFFF},
-    {0xFF000000,0xFF0000,0,0xFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FF000000,0xFFFFFF},{0xFF000000,
-    0xFF0000,0xFF00,0xFFFFFFFF},{0xFF000000,0xFF0000,0xFFFF,0xFFFFFFFF},{0,0xFF00000000,
-    0xFF0000FF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FFFF0000,0xFFFFFF},{0xFF000000,0xFFFF00,
-    0,0xFFFFFFFF},{0xFF000000,0xFFFF00,255,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFF0000,
-    0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,0,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFFFF00,0xFFFFFFFFFF},
-    {0,0xFF00000000,0xFF0000FFFFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0,0xFFFFFFFFFFFF},{0xFFFF,
-    0xFF0000000000,0xFF00000000,0xFFFF},{0xFFFF00,0,0xFF000000000000,0xFFFFFF},{0xFFFF00,0,
-    0xFF0000000000FF,0xFFFFFF},{0xFF000000,0xFF0000,0xFF00000000,0xFFFFFFFF},{0xFFFF00,255,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFF0000,0xFF0000FF00,0xFFFFFFFF},{0xFF000000,0xFF0000,
-    0xFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF00,255,
-    0xFF000000FF0000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFF00000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FF0000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFF000000FFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFFFF000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF000000000000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFF00000000FFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFF000000,0xFFFFFFFFFFFF},{0xFF000000,
-    0xFFFFFF,0xFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0xFF000000000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFF0000000000FF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFF0000,0xFFFFFFFFFFFF},{0,
-    0xFFFFFFFFFF,0xFF000000000000,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFFFF00,0xFFFFFFFFFFFF},{0,
-    0xFF0000000000,0xFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0xFF000000000000,0xFFFFFFFFFFFFFF},{0xFFFF,
-    0xFFFF00000000,0,0xFFFF},{0xFFFF00,0,0xFFFF0000000000,0xFFFFFF},{0xFFFF00,0,0xFFFF00000000FF,
-    0xFFFFFF},{0xFFFF0000,0,0,0xFFFFFFFF},{0xFFFF00,255,0xFFFF0000000000,0xFFFFFF},{0xFFFF0000,0,
-    0xFF00,0xFFFFFFFF},{0xFFFF0000,0,0xFFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000000000,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFFFF0000FF0000,0xFFFFFF},{0xFFFF0000,0xFF00,0,0xFFFFFFFF},
-    {0xFFFF0000,0xFF00,255,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FF0000,0xFFFFFFFFFF},{0xFFFF0000,
-    0xFFFF,0,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFFFF0000FFFFFF,0xFFFFFFFFFF},{0,0xFFFF00000000,0,0xFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFF0000000000,
-    0xFFFFFF},{0xFFFF0000,0xFF00,0xFF000000,0xFFFFFFFF},{0xFFFF0000,0xFF00,0xFF0000FF,0xFFFFFFFF},
-    {0,0xFFFFFF0000,0xFFFF0000000000,0xFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFF000000,0xFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,0xFFFF000000FFFF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFF000000,0xFFFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFFFF0000,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFF0000000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFF00000000FF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFF0000000000,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFFFF00,0xFFFFFFFFFFFF},{0,0xFFFF00000000,0xFFFFFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFF0000000000,0xFFFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFFFF00000000,0xFFFFFF},{0xFFFFFF00,0,0,
-    0xFFFFFFFF},{0xFFFFFF00,0,255,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF00000000,0xFFFFFFFFFF},
-    {0xFFFFFF00,255,0,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF0000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFFFFFF0000FFFF,0xFFFFFFFFFF},{0,0xFFFFFF000000,0,0xFFFFFFFFFFFF},{0xFFFFFF00,255,0xFF0000,
-    0xFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF00000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF000000FF,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFF00000000,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFF00,0xFFFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFF00000000,0xFFFFFFFFFFFFFF},{0xFFFFFFFF,0,0,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFFFF0000FF,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0xFF00,0xFFFFFFFFFFFF},{0,0xFFFFFFFF0000,0xFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFFFFFF000000,0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFFFF00,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF00,255,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFF0000,
-    0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFFFF,0,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF},
-    {0,0,0xFFFFFFFFFFFFFF,0xFFFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFFFF}};
+/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
+ * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
+ * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
+ * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+#define LMC__SWAPS(n, u) \
+    (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
+#define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
+#define LMC__SORT_SWAPS(h, H, l, L) \
+    {((LMC__B##l | (uint64_t)LMC__B##h << 32) * UINT64_C(0x0101010101010101) & \
+      UINT64_C(0x0001000100010001)) * 255, \
+     LMC__SWAPS(2, LMC__OF_PAIR(l)) | LMC__SWAPS(2, LMC__N##l + LMC__OF_PAIR(h)) << 32, \
+     LMC__SWAPS(4, LMC__N##l) * UINT64_C(0x100000001), \
+     UINT64_MAX << 8 * (4 - LMC__N##l) << 8 * (4 - LMC__N##h)}
+static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
@@ -1351,26 +1204,10 @@ static const uint8_t lmc__shuffles[4][64] =
  * is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
-/* [k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k +
- * 1)). */
-static const uint32_t lmc__crc_table[8][256] =
-    {
+/* [b]: the register after byte b, from register 0; that is b times x^8. */
+static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
-                 0x82F63B78),
-    LMC__OF_BITS(0x13A29877,0x274530EE,0x4E8A61DC,0x9D14C3B8,0x3FC5F181,0x7F8BE302,0xFF17C604,
-                 0xFBC3FAF9),
-    LMC__OF_BITS(0xA541927E,0x4F6F520D,0x9EDEA41A,0x38513EC5,0x70A27D8A,0xE144FB14,0xC76580D9,
-                 0x8B277743),
-    LMC__OF_BITS(0xDD45AAB8,0xBF672381,0x7B2231F3,0xF64463E6,0xE964B13D,0xD725148B,0xABA65FE7,
-                 0x52A0C93F),
-    LMC__OF_BITS(0x38116FAC,0x7022DF58,0xE045BEB0,0xC5670B91,0x8F2261D3,0x1BA8B557,0x37516AAE,
-                 0x6EA2D55C),
-    LMC__OF_BITS(0xEF306B19,0xDB8CA0C3,0xB2F53777,0x6006181F,0xC00C303E,0x85F4168D,0xE045BEB,
-                 0x1C08B7D6),
-    LMC__OF_BITS(0x68032CC8,0xD0065990,0xA5E0C5D1,0x4E2DFD53,0x9C5BFAA6,0x3D5B83BD,0x7AB7077A,
-                 0xF56E0EF4),
-    LMC__OF_BITS(0x493C7D27,0x9278FA4E,0x211D826D,0x423B04DA,0x847609B4,0xD006599,0x1A00CB32,
-                 0x34019664)};
+                 0x82F63B78);
 
 /* Bytes of each of the lanes that a CRC is computed in at once. Three lanes fill a strip
  * (LMC__STRIP_SIZE, strip.h) up to its last 8 bytes; four fill it. LANE3_SHIFT is x^(8 LANE3),
@@ -1498,29 +1335,31 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
- * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
- *
- *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
- *     v                            A B C D . . . .
- *     by 4: D                      A B C . . . . D
- *     by 2: C                      A B . . C . . D
- *     by 1: A, B                   . A B . C . . D
- *
- * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
- * not either, and no byte ever moves onto another. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
+    v = (v >> 8 & 0x00FF00FF00FF00FFu) | (v & 0x00FF00FF00FF00FFu) << 8;
+    v = (v >> 16 & 0x0000FFFF0000FFFFu) | (v & 0x0000FFFF0000FFFFu) << 16;
+    return v >> 32 | v << 32;
+}
+
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
+{
+    return v ^ ((v ^ (v >> 32 | v << 32)) & both);
+}
+
+/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
+ * has ones, those of `ones`. */
+LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
+{
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    const uint64_t v = lmc__swap_halves(zeros ^ ((zeros ^ ones) & swaps[3]), swaps[2]);
+    return lmc__swap_bytes(lmc__swap_bytes(v, swaps[1], 16), swaps[0], 8);
 }
 
 #define LMC__ONES8 0x0101010101010101u
@@ -1554,6 +1393,43 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 /* r[i] = p[i]; and back. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
+{
+    return vcleq_u8(keys, highest);
+}
+
+/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
+ * 0 where there is no such place; how many bytes are 255, the others being 0. */
+LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
+{
+    (void)second;
+    return vld1q_u8(first);
+}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
+{
+    return vqtbl1q_u8(v, places);
+}
+LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
+{
+    *half = 0;
+    return (size_t)((0u - vaddvq_u8(one)) & 255);
+}
+
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
+ * addition for 1, 2, 4 and 8 each. */
+LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
+{
+    const uint8x16_t zero = vdupq_n_u8(0);
+    v = vaddq_u8(v, vextq_u8(zero, v, 15));
+    v = vaddq_u8(v, vextq_u8(zero, v, 14));
+    v = vaddq_u8(v, vextq_u8(zero, v, 12));
+    return vaddq_u8(v, vextq_u8(zero, v, 8));
+}
 
 /* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
  * one instruction loads them. */
@@ -1747,6 +1623,25 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
+#if LMC__X86
+/* r[i] = v. */
+LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
+{
+    return _mm256_shuffle_epi8(v, places);
+}
+
+/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
+{
+    const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
+    *half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+    return (size_t)_mm_popcnt_u64(m);
+}
+#endif
+
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
@@ -1833,11 +1728,6 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
-LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
-{
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
-}
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
@@ -1879,15 +1769,12 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
-#endif
-
 /* == kernels/vec_avx512.h ====================================================================== */
 
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. */
-#if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -1900,10 +1787,6 @@ LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_ep
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
-}
-LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. */
@@ -1932,6 +1815,26 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
+#endif
+
+/* == kernels/vec.h ============================================================================= */
+
+/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
+ * name of either tier. */
+#if LMC__NEON
+#define LMC__VEC(name) lmc__##name##_neon
+#define LMC__VECTOR_SIZE 16u
+#define LMC__INLINE_VEC LMC__INLINE
+#define LMC__STATIC_VEC static
+#define LMC__LOOP_VEC static __attribute__((noinline))
+typedef uint8x16_t lmc__vector;
+#elif LMC__X86
+#define LMC__VEC(name) lmc__##name##_avx2
+#define LMC__VECTOR_SIZE 32u
+#define LMC__INLINE_VEC LMC__INLINE_AVX2
+#define LMC__STATIC_VEC LMC__AVX2 static
+#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__AVX2
+typedef __m256i lmc__vector;
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -1966,7 +1869,8 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 
 #if LMC__NEON || LMC__X86
 /* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
+ * operators. Then lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2005,82 +1909,29 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+#define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
+    INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0),       \
+                     d = (z & ~sign) ^ lmc__negative_##isa(z, width);                              \
+        VECTOR ordered;                                                                            \
+        if (order != LMC__ORDER_FLOAT) return lmc__plus_##isa(base, d, width);                     \
+        ordered = lmc__plus_##isa(base & ~sign, d, width);                                         \
+        return ordered ^ (lmc__negative_##isa(ordered, width) & ~sign) ^ (base & sign);            \
+    }
+#define LMC__DEFINE_RESIDUALS(isa, INLINE, VECTOR)                                                 \
+    LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)
 #endif
 
 #if LMC__NEON
-LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
-#define LMC__VECTOR uint8x16_t
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-/* -- kernels/residual_vec.inl -- */
-/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
- * for each tier, between
- *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
-
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-#endif
-
-#if LMC__X86
-LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#define LMC__VECTOR __m256i
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/residual_vec.inl -- */
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
-#define LMC__VECTOR __m512i
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/residual_vec.inl -- */
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
+LMC__DEFINE_RESIDUALS(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_RESIDUALS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 /* == kernels/crc32c.h ========================================================================== */
@@ -2100,7 +1951,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
  */
 
 /* Product of two polynomials modulo the CRC's. */
-static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     int i;
@@ -2113,41 +1964,101 @@ static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 }
 
 /*
- * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
- * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+ * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
+ * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
+ * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
+ * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
+#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
- * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
-LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
+ * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
+                                     size_t size, size_t unit)
 {
-    const uint32_t(*t)[256] = lmc__crc_table;
-    uint64_t v = lmc__load64(p) ^ crc;
-    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
-           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+    size_t i, j;
+    for (i = 0; i < size; i += 64) {
+        uint64_t v[8];
+        LMC__UNROLL for (j = 0; j < 8; j++)
+        {
+            const uint8_t *const s = sums + i + 8 * j;
+            v[j] = lmc__load64(p + i + 8 * j) ^ lmc__load64(s - 65 * unit) ^
+                   lmc__load64(s - 155 * unit) ^ lmc__load64(s - 170 * unit) ^
+                   lmc__load64(s - 195 * unit) ^ lmc__load64(s - 209 * unit);
+        }
+        LMC__UNROLL for (j = 0; j < 8; j++) lmc__store64(out + i + 8 * j, v[j]);
+    }
+}
+
+/* Makes out of a message, before which the register is crc, a shorter one that begins with register
+ * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
+ * than these places at least, and LMC__CRC_PIECE at most. */
+LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                                    size_t unit)
+{
+    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
+    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
+    memset(room, 0, places);
+    memcpy(sums, p, 64);
+    lmc__store32(sums, lmc__load32(p) ^ crc);
+    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
+    memset(sums + taken, 0, places);
+    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
+    memcpy(out + places, p + taken + places, size - taken - places);
+    return size - taken;
+}
+
+/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
+ * are not taken out, but go through a table. */
+static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
+{
+    const size_t n = size / 8;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        uint64_t v = lmc__load64(p + 8 * i) ^ crc ^ (a << 1 | b >> 63) ^ (b << 27 | c >> 37) ^
+                     (b << 42 | c >> 22) ^ (c << 3 | d >> 61) ^ (c << 17 | d >> 47);
+        d = c;
+        c = b;
+        b = a;
+        a = i + 4 < n ? v : 0;
+        for (j = 0; i + 4 >= n && j < 8; j++) v = v >> 8 ^ lmc__crc_table[v & 255];
+        crc = i + 4 < n ? 0 : (uint32_t)v;
+    }
+    for (i = 8 * n; i < size; i++) crc = crc >> 8 ^ lmc__crc_table[(crc ^ p[i]) & 255];
+    return crc;
 }
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t crc1 = 0, crc2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
-        }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    while (size >= 512) {
+        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
+        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
+        size_t left;
+        if (piece >= 4096) {
+            left = lmc__crc_shorten(words, crc, p, piece, 8);
+            left = lmc__crc_shorten(bytes, 0, words, left, 1);
+        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
+        crc = lmc__crc_by_bits(0, bytes, left);
+        p += piece;
+        size -= piece;
     }
-    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
-    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
-    return ~crc;
+    return ~lmc__crc_by_bits(crc, p, size);
 }
+
+/*
+ * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
+ * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
+ * the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
 
 #if LMC__NEON
 /* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
@@ -2166,7 +2077,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
         c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
     }
     for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
     return ~c0;
 }
 #endif
@@ -2304,14 +2215,12 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
-#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
  * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
  * what that misses, and takes one addition for each vector. */
-#if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2349,7 +2258,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. */
+ * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -2357,6 +2266,7 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
     case 4: call(4); break;                                                                        \
     default: call(8);                                                                              \
     }
+#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
 
 /* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
@@ -2412,22 +2322,13 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 #undef LMC__CALL
 }
 
+#if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-/* -- kernels/split_join_vec.inl -- */
-/* split and join for the vectors of a tier: a template, included once for each of them, between
+ * the loop. The rest is the scalar kernel's.
  *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
- * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
- * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
+ * a vector of 8 bytes, where 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
@@ -2437,206 +2338,85 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll. */
-
-/* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
+ * must be told to unroll.
+ *
+ * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ *
+ * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
+ * LMC__ORDER_NONE. */
+#define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
+    INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__from_residuals_##isa(VECTOR r, unsigned width, enum lmc__order order)       \
+    {                                                                                              \
+        r = lmc__rotate_##isa(r, width, 0);                                                        \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            r = r ^ (lmc__negative_##isa(r, width) & ~lmc__sign_bits_##isa(width));                \
+        return r;                                                                                  \
+    }                                                                                              \
+    INLINE void lmc__join_vectors_##isa(VECTOR v[8], unsigned width)                               \
+    {                                                                                              \
+        if (width >= 8) lmc__join_step_##isa(v, width, 4);                                         \
+        if (width >= 4) lmc__join_step_##isa(v, width, 2);                                         \
+        if (width >= 2) lmc__join_step_##isa(v, width, 1);                                         \
     }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
+#define LMC__DEFINE_SPLIT_JOIN(isa, INLINE, VECTOR)                                                \
+    LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                          \
+    LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
+#endif
 
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
+#if LMC__NEON
+LMC__DEFINE_SPLIT_JOIN(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_SPLIT_JOIN(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_SPLIT_JOIN(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
 
-/* And back. */
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-/* The inverse of split_body, one vector of each plane at a time. */
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+#if LMC__NEON || LMC__X86
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
-    LMC__VECTOR v[8];
+    lmc__vector v[8];
     size_t i;
     unsigned p;
     for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           enum lmc__order order){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
+/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #endif
 
-/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
 #if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/split_join_vec.inl -- */
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/split_join_vec.inl -- */
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, enum lmc__order order)
-{
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
 #endif
 
 /* == kernels/count.h =========================================================================== */
@@ -2733,15 +2513,10 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * loops of one list or none are shorter.
  */
 
-/* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
- * kind, with zeros at the others, so the two are combined by or:
- *
- *     m                 1 0 0 1 0 1 1 0         bit 0 first
- *     a                 A B C D . . . .         expanded by m ^ 255:   0 A B 0 C 0 0 D
- *     b                 R S T U . . . .         expanded by m:         R 0 0 S 0 T U 0
- *
- * A constant is masked in place of that; between two constants, l ^ ((l ^ r) & ones) is r at the
- * ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
+ * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
+ * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
+ * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -2750,24 +2525,19 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     size_t i;
     if (a && b) {
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3], ones = lmc__ones[m];
-            lmc__store64(dst + i,
-                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
-            a += lmc__min(8 - ones,
-                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            const unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(a), lmc__reverse8(lmc__load64(b)), m));
+            a += 8 - ones;
             b += ones;
         }
-    } else if (a) {
+    } else if (a || b) {
+        const uint8_t *list = a ? a : b;
+        const uint64_t constant = a ? r : l;
+        const unsigned invert = a ? 0 : 255;
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
-            a += 8 - lmc__ones[m];
-        }
-    } else if (b) {
-        for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
-            b += lmc__ones[m];
+            const unsigned m = mask[i >> 3] ^ invert;
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(list), constant, m));
+            list += 8 - lmc__ones[m];
         }
     } else {
         for (i = 0; i < n; i += 8)
@@ -3225,9 +2995,10 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
-#define LMC__LOOP_AVX2 static __attribute__((noinline)) LMC__AVX2
-#define LMC__LOOP_AVX512 static __attribute__((noinline)) LMC__AVX512
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
+ * elsewhere does not change its speed. */
+#define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
+#define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
@@ -3740,15 +3511,6 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * base is read exactly.
  */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    enum lmc__order order;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
 
@@ -4017,12 +3779,11 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
  * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
-LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
-    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
     size_t i;
-    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
-        LMC__PREFETCH((const uint8_t *)(ahead + i));
+    for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
 /* What is left over, less than a step, is counted one by one. */
@@ -4037,7 +3798,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     unsigned c;
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__fetch_bytes_avx2(base + i * width, LMC__TALLY_STEP * width);
         lmc__load_step_avx2(keys, base + i * width, width);
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
@@ -4075,8 +3836,11 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
 {
     unsigned v;
 #define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
-        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
+    {                                                                                              \
+        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
+    }
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4169,7 +3933,6 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
-        lmc__fetch_step_avx2(base + i * width, width);
         lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
             __m512i groups = _mm512_setzero_si512();
@@ -4264,15 +4027,13 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 }
 
 /* The scalar tier: all of it is the rest. It does not stream. */
-static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                    const lmc__class_sides *sides, size_t n, unsigned width,
-                                    enum lmc__order order, const lmc__grouping *grouping,
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
+                                    const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     (void)streaming;
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 
 #if LMC__NEON || LMC__X86
@@ -4300,16 +4061,12 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
 }
-#endif
 
-#if LMC__NEON
-/* Whole steps of 16 elements; done->crc is left to the caller.
- *
- * An element's place in its class's lists, counted from next[c], is the number of those of its
- * class before it in the step. Bytes that are -1 where an element is of the class are summed up
- * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
- * complement is that number less one, the place. Elements of other classes get 255 by the same
- * complement of zero, and a shuffle gives zero for a place beyond its vector.
+/* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
+ * number of those of its class before it in the step. Bytes that are -1 where an element is of the
+ * class are summed up within 16: then each is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Others get 255 by the same complement of zero, and
+ * a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -4317,171 +4074,76 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * vext(zero, sum, 16 - k) moves the bytes of sum up by k and fills in zeros: four of these, by 1,
- * 2, 4 and 8, with an addition each, are the sums. The last byte is minus the number of all, by
- * which the lists go on. */
-LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
-                                        const lmc__delta_block *block, unsigned width,
-                                        lmc__delta_progress *done)
-{
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const uint8_t *const base = block->base;
-    const enum lmc__order order = block->order;
-    const uint8x16_t zero = vdupq_n_u8(0);
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
-    uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_neon(highest, grouping);
-    for (i = 0; i + 16 <= block->n; i += 16) {
-        uint8x16_t keys, before = zero;
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            b[p] = lmc__load_neon(base + i * width + 16 * p);
-            v[p] = zero;
-        }
-        keys = lmc__keys_neon(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
-            uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
-            before = up_to;
-            /* 1, 2, 4, 8 back: after these steps a byte is the sum of 2, 4, 8, 16 up to itself */
-            if (spread->any_list[c]) {
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(vandq_u8(sum, one));
-            }
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                const lmc__side *const side = &spread->from.side[c][p];
-                if (side->list)
-                    v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
-                else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
-            }
-            /* the last byte, negated: the number of the class's elements in this step */
-            if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
-        }
-        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(spread->natural[p] + i);
-        /* planes to residuals, then residuals and predictions to elements */
-        lmc__join_vectors_neon(v, width);
-        if (order == LMC__ORDER_FLOAT)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
-        else
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
-    }
-    done->n = i;
-    memcpy(done->next, next, sizeof next);
-}
-
-static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__class_sides *sides, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping,
-                                  lmc__streaming streaming)
-{
-    const lmc__delta_block block = {base, n, width, order, grouping};
-    lmc__delta_progress done;
-    lmc__spread spread;
-    (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    done.crc = k->crc32c(0, dst, done.n * width);
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
-}
-#endif
-
-#if LMC__X86
-/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
- * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
- * half, an element's place is the number of those of its class before it, by sums as in
- * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
- * 255, whose top bit makes the shuffle give zero.
+ * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
  *
- *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          16 bytes: for elements 0 .. 15
+ *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * where half, here 5, is the number of the class's elements in the first half of the step. Both
- * loads lie within 32 bytes from next[c] on, since half is at most 16.
- *
- * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
- * wants bytes in memory, in four lanes, of which the last is made last. */
-LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
-                                             const lmc__delta_block *block, unsigned width,
-                                             lmc__delta_progress *done)
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
+LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__spread *spread,
+                                            const lmc__delta_block *block, unsigned width,
+                                            lmc__delta_progress *done)
 {
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const size_t size = LMC__VECTOR_SIZE, n = block->n;
+    const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
-    const size_t n = block->n;
+    const lmc__vector zero = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
     uint32_t crc = 0;
     unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t start = i;
-        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        for (; i < end; i += 32) {
-            __m256i keys, before = _mm256_setzero_si256();
+    LMC__VEC(set_highest)(highest, block->grouping);
+    while (i + size <= n) {
+        const size_t start = i,
+                     end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size - 1));
+        for (; i < end; i += size) {
+            lmc__vector keys, before = zero;
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = _mm256_setzero_si256();
+                b[p] = LMC__VEC(load)(base + i * width + size * p);
+                v[p] = zero;
             }
-            keys = lmc__keys_avx2(b, width);
+            keys = LMC__VEC(keys)(b, width);
             for (c = 0; c < n_classes; c++) {
-                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]),
-                              one = _mm256_andnot_si256(before, up_to);
-                const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
-                const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
-                __m256i places = one;
-                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
-                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
-                 * half, 255 for others; xor with -1, for AVX2 has no complement */
+                const lmc__vector up_to = LMC__VEC(up_to)(keys, highest[c]), one = up_to & ~before;
+                lmc__vector places = one;
+                size_t half = 0, all = 0;
+                before = up_to;
                 if (s.any_list[c]) {
-                    places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
-                    places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
+                    places = ~(LMC__VEC(sum_up)(one) & one);
+                    all = LMC__VEC(count)(one, &half);
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
                     const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] = _mm256_or_si256(
-                            v[p],
-                            _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
-                    } else if (side->value)
-                        v[p] = _mm256_or_si256(
-                            v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                        v[p] |= LMC__VEC(shuffle)(LMC__VEC(load_pair)(list, list + half), places);
+                    } else if (side->value) v[p] |= one & LMC__VEC(splat)(side->value);
                 }
-                next[c] += (size_t)_mm_popcnt_u64(m);
-                before = up_to;
+                next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            /* Natural planes stand in the input and are read exactly: a step is whole. The top
+             * plane is always grouped, for n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(s.natural[p] + i);
-            /* v: planes; then, in place, 32 residuals in order; then elements */
-            lmc__join_vectors_avx2(v, width);
+                LMC__VEC(load)(s.natural[p] + i);
+            /* v: planes; then, in place, residuals in order; then elements */
+            LMC__VEC(join_vectors)(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* of base, this step's elements are in b: dst may be base */
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
-        crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
+        crc = k->crc32c(crc, dst + start * width, (end - start) * width);
     }
     done->n = i;
     done->crc = crc;
@@ -4489,36 +4151,33 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
 }
 
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
-                                                    const lmc__delta_block *block,                 \
-                                                    lmc__delta_progress *done)                     \
+    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
+        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
+        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
     {                                                                                              \
-        lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
+        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
-/* AVX2 does not stream here: without vectors for the CRC, each strip is read again after it is
- * made. */
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
-                                            const uint8_t *base, const lmc__class_sides *sides,
-                                            size_t n, unsigned width, enum lmc__order order,
-                                            const lmc__grouping *grouping, lmc__streaming streaming)
+/* They do not stream: each strip is read again after it is made. */
+LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__class_sides *sides,
+                                           const lmc__delta_block *block, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
+#endif
 
+#if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
  * but base is not streamed to: what was just read is in the caches.
@@ -4610,26 +4269,22 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     {                                                                                              \
         lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
-                                                const uint8_t *base, const lmc__class_sides *sides,
-                                                size_t n, unsigned width, enum lmc__order order,
-                                                const lmc__grouping *grouping,
+                                                const lmc__class_sides *sides,
+                                                const lmc__delta_block *block,
                                                 lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
 
@@ -4784,18 +4439,35 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
-LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
+typedef struct lmc__group_sums_avx2 {
+    __m256i low, high;
+} lmc__group_sums_avx2;
+LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
-                  high =
-                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
-                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                             _mm256_set1_epi16(0x0F0E));
-    lmc__store_avx2((uint8_t *)up_to, low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+    lmc__group_sums_avx2 sums;
+    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    sums.high =
+        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
+                                                        _mm256_set1_epi16(0x0F0E)));
+    lmc__store_avx2((uint8_t *)up_to, sums.low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
+    return sums;
 }
-LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number);
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+}
+
+typedef __m512i lmc__group_sums_avx512;
+LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -4808,23 +4480,12 @@ LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
+    return sums;
 }
-
-/* How many of these sums are at most `number`: the group that it is in. */
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number),
-                  low = lmc__load_avx2((const uint8_t *)up_to),
-                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
-    return LMC__PATCH_GROUPS -
-           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-}
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
-{
-    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(
+        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -4887,6 +4548,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
+        lmc__group_sums_##isa sums;                                                                \
         uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
@@ -4902,10 +4564,10 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
             do {                                                                                   \
                 const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const unsigned group = lmc__find_group_##isa(sums, number);                        \
                 const uint64_t m =                                                                 \
                     lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
                 const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
@@ -5072,15 +4734,6 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
- * code with the table's size before (codec/get_quantised.h). */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -5116,63 +4769,46 @@ typedef struct lmc__divisor {
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#define LMC__DIVIDING(name) lmc__##name##_scalar
 #else
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#define LMC__DIVIDING(name) lmc__##name##_vec
 #endif
 #else
 #define LMC__VECTORS 0
 #endif
 
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
- * of it on AVX-512 in place of one. */
+/* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-#if LMC__NEON
-#define LMC__LANES 4
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/grids_vec.inl -- */
-/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
- * between
- *
- *     LMC__LANES        elements of 32 bits in a vector
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *     LMC__STATIC_ISA   what its other functions begin with
- *
- * which it undefines at its end. Each line of a step computes what the scalar text does for one
- * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
+ * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
+ * that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
  *
- *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
  * leaves the rest to the scalar one. */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
 {
     const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
                   max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
+    lmc__i32v p;
     memcpy(&p, second, sizeof p);
     p &= 0x7FFFFFFF;
     p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
@@ -5183,16 +4819,16 @@ LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const
 /* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
  * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
  * (grids.h). */
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
+LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                                  lmc__i32v scale, int32_t min)
 {
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
+    lmc__u16v s;
+    lmc__i32v q;
+    lmc__f32v v;
     memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    q = __builtin_convertvector(s, lmc__i32v);
+    q = (q + (min - 1)) & (lmc__i32v)(q != 0);
+    v = __builtin_convertvector(q, lmc__f32v) * (lmc__f32v)scale;
     memcpy(dst, &v, sizeof v);
 }
 
@@ -5204,16 +4840,16 @@ LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t 
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
  *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
+LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                               uint32_t scale, const lmc__grid *grid, int32_t limit,
+                                               int is_signed)
 {
     const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
                   high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
+    lmc__u16v s;
+    lmc__i32v q, t, sign, is;
     memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
+    t = __builtin_convertvector(s, lmc__i32v);
     is = t != 0;
     t -= 1;
     sign = t << 31;
@@ -5229,358 +4865,57 @@ LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *sy
 }
 
 /* Which kind of grid is tested once, so that three loops have no test in a step. */
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                           uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
+    const lmc__i32v zero = {0};
     size_t i = 0;
     if (grid->is_log && grid->is_signed)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 1);
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                         grid->min);
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
 /* Each element has the scale of its own prediction, so there is none that the loop could keep. */
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
+                                              const uint8_t *second, size_t n,
+                                              const lmc__grid *grid)
 {
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
  * low is tested in the loop, where it is the same in all steps. */
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
+LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
+                                           const uint8_t *low, size_t n, unsigned low_bits)
 {
     size_t i;
     for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
+        lmc__w8v h, l;
+        lmc__w16v s;
         memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        s = __builtin_convertvector(h, lmc__w16v) << low_bits;
         if (low) {
             memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
+            s |= __builtin_convertvector(l, lmc__w16v);
         }
         memcpy(symbols + i, &s, sizeof s);
     }
     lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
 }
 
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-#if LMC__X86
-#define LMC__LANES 8
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#define LMC__STATIC_ISA LMC__AVX2 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-#define LMC__LANES 16
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#define LMC__STATIC_ISA LMC__AVX512 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
- * the scalar loop makes one load a symbol. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif
 #endif /* LMC_NO_QUANTIZE */
 
@@ -5612,24 +4947,23 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #define LMC__ENCODERS(isa, split_root, list_changes)
 
-/* of grids.h */
+/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#define LMC__GRID_DECODERS(isa, stream)                                                            \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, stream,
 #endif
-#define LMC__GRID_ENCODERS(isa, or_scalar)
-#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
-/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream)                                                                \
+    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
 #else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -5645,14 +4979,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
- * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -5675,14 +5008,13 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -5697,7 +5029,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -5759,9 +5091,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
      * and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
-#endif
 
-#if LMC__X86
 /* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
@@ -6047,7 +5377,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;
@@ -6330,25 +5659,6 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
 }
 
-/* == codec/cost.h ============================================================================== */
-
-/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
- * the least
- *
- *     bits * (time that a bit is worth) + time
- *
- * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
- * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
- * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
-
-LMC__INLINE int lmc__is_level(enum lmc_level level)
-{
-    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
-}
-
 /* == codec/block_header.h ====================================================================== */
 
 /* The 24 bytes in front of each block (spec 5), written and read:
@@ -6377,7 +5687,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -6410,17 +5719,15 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->has_prediction = is_predicted;
     info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->is_stored)
-        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
-    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
+    if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
+    else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
-    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
-                            !(grouping & LMC__SPARSE)),
-               LMC_ERR_CORRUPT);
+        LMC__VALID((width == 2 || width == 4) && !order && !grouping);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
+    LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)));
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -6431,7 +5738,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__VALID(src[0] == LMC__BLOCK_SYNC);
     LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
@@ -6514,15 +5821,14 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     g->s = (mode - LMC__MASK_GAPS) >> 1;
     g->polarity = (mode - LMC__MASK_GAPS) & 1;
     g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    LMC__VALID(end - in >= 3);
     g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    LMC__VALID(g->k >= 1 && g->k <= n);
     g->low = in + 3;
     g->low_size = (g->k * g->s + 7) / 8;
     g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(g->room >= g->low_size);
+    LMC__VALID((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0);
     g->quotients = g->low + g->low_size;
     g->size = g->room - g->low_size;
     return LMC_OK;
@@ -6553,7 +5859,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
             j++;
             positions[i++] = (uint32_t)position;
             if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                LMC__VALID(position < own.n);
                 g->word = word;
                 g->sum = sum;
                 g->at = at;
@@ -6562,7 +5868,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
                 return LMC_OK;
             }
         }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        LMC__VALID(at < own.size);
         word = lmc__load_bits(own.quotients, own.size, 8 * at);
         at += 8;
     }
@@ -6572,7 +5878,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    LMC__VALID(g->quotients[size - 1] >> (g->bit & 7) == 1);
     *in = g->quotients + size;
     return LMC_OK;
 }
@@ -6662,15 +5968,15 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
     if (lmc__has_mode(nesting, n)) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         mode = *d->in++;
     }
     if (mode == 0) {
         *mask = lmc__take(d, size);
-        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+        LMC__VALID(*mask);
     } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         list = lmc__push_list(&d->stack, size);
         LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
@@ -6678,7 +5984,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        LMC__VALID(mode <= 2 * LMC__FROZEN_LEVELS);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
@@ -6687,7 +5993,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         d->stack.top = spare; /* the list stays for as long as its node needs it */
         *mask = list;
     }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
@@ -6742,7 +6048,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (node.end_leaf - node.first_leaf == 1) {
         if (node.first_leaf == tree->escape) {
             const uint8_t *const symbols = lmc__take(d, n);
-            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            LMC__VALID(symbols);
             memcpy(list, symbols, n);
         } else memset(list, tree->symbol[node.first_leaf], n);
         return LMC_OK;
@@ -6751,9 +6057,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (flat_depth) {
         const uint8_t *const bits = lmc__take(d, flat_depth * row);
         unsigned i;
-        LMC__CHECK(bits, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat_depth; i++)
-            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        LMC__VALID(bits);
+        for (i = 0; i < flat_depth; i++) LMC__VALID(lmc__is_tail_clear(bits + i * row, row, n));
         d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
         return LMC_OK;
     }
@@ -6771,23 +6076,22 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     const uint8_t *const range = lmc__take(d, 2), *fields;
-    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    LMC__VALID(range);
     first = range[0];
     count = range[1] + 1u;
     n_fields = count + (has_escape ? 1 : 0);
-    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    LMC__VALID(first + count <= 256);
     fields = lmc__take(d, (n_fields + 1) / 2);
-    LMC__CHECK(fields, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(fields);
+    LMC__VALID(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0);
     for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
         escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+        LMC__VALID(escape_length);
     }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
-                                     escape_length),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lengths[0] && lengths[count - 1]);
+    LMC__VALID(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length));
     return LMC_OK;
 }
 
@@ -6810,20 +6114,20 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
     unsigned mode;
     uint8_t *list;
     lmc__node node;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in < d->end);
     mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    LMC__VALID(mode <= LMC__PLANE_TREE_ESCAPE);
     side->list = NULL;
     side->value = 0;
     if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         side->value = *d->in++;
         return LMC_OK;
     }
     if (mode == LMC__PLANE_RAW) {
         const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
-        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        LMC__VALID(raw);
         side->list = raw;
         if (left >= n + slack) return LMC_OK;
         side->list = list = lmc__push_list(&d->stack, n);
@@ -6899,7 +6203,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         planes.row[p] = lmc__row_of(d, &side, n);
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
                         n, d->streaming);
@@ -6942,7 +6246,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
         if (!gaps.polarity) {
             *fits = gaps.k <= room;
@@ -7034,7 +6338,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
         n_changed += s.n_changed[c];
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     if (dst == base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
@@ -7082,9 +6386,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
-    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    LMC__VALID(thresholds);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
-        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        LMC__VALID(thresholds[c] > (c ? thresholds[c - 1] : 0));
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
@@ -7127,25 +6431,24 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
 {
-    const unsigned width = info->width;
+    const lmc__delta_block block = {base, info->n, info->width, order, &g->grouping};
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, info->n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+        LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < width; p++)
+        for (p = g->grouping.n_natural; p < info->width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
-    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
-                         d->streaming);
+    *crc = d->k->ungroup(d->k, dst, &g->sides, &block, d->streaming);
     return LMC_OK;
 }
 
@@ -7169,32 +6472,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
-
-/* == codec/put_quantised.h ===================================================================== */
-
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
- *
- *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *                   |                                                             |
- *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *
- * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
-
-/* The elements of a block, or of a part of it. */
-typedef struct lmc__quant_source {
-    const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
-    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
-    size_t n;
-} lmc__quant_source;
 
 /* == codec/get_quantised.h ===================================================================== */
 
@@ -7247,45 +6524,41 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
                    group_size = lmc__load32(p + 20);
     memset(head, 0, sizeof *head);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
     q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    LMC__VALID(min == 0 || min >= 0u - 65535u);
     q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+    LMC__VALID(q->grid.is_log || !q->grid.is_signed);
+    LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
-                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
-               LMC_ERR_CORRUPT);
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
+    LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
     /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
      * 0. */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                       head->first_group == 0,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                   head->first_group == 0);
     } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                       head->first_group <= group_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                   head->first_group <= group_size);
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
@@ -7299,21 +6572,20 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 {
     lmc__quant_params *const q = &head->params;
     uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
-               LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >=
+               2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        LMC__VALID(q->table[i] > previous);
         previous = q->table[i];
     }
     head->positions = d->in;
     for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__VALID(position < info->n && (i == 0 || position > previous));
         previous = position;
     }
     head->values = d->in;
@@ -7323,8 +6595,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
     return LMC_OK;
 }
 
@@ -7384,7 +6655,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        if (q->table_size)
+            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
@@ -7433,13 +6705,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     /* Exceptions, too, must have codes that there are: their symbols are looked up with the
      * rest. */
     if (head.params.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
-                             : high.value <= head.params.table_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
@@ -7585,7 +6856,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
-    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    LMC__VALID(info.encoded_size == src_size);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction && o.prediction)
@@ -7594,34 +6865,6 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
                                (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
-}
-
-/* == quantise/quantizer.h ====================================================================== */
-
-/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
- *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
-
-/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
-LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
-{
-    (void)q;
-    return NULL;
-}
-
-LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
-{
-    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
-    (void)q;
-    return none;
 }
 
 /* == tensor/wave.h ============================================================================= */
@@ -7637,7 +6880,6 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
  * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
  * and what they did is seen after it. The library takes no locks. */
 
-/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -7657,7 +6899,6 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -7882,7 +7123,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -7925,7 +7165,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {
@@ -7972,12 +7211,12 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
-    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(t->block <= UINT32_MAX);
     job->number = (uint32_t)t->block++;
     LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
-    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    LMC__VALID(job->info.size == lmc__min64(t->block_size, t->total_size - t->at));
     job->src = src;
     t->used += job->info.encoded_size;
     t->at += job->info.size;
@@ -8066,7 +7305,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
-    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    if (offset == 0 && size == total_size) LMC__VALID(t.used == src_size);
     return LMC_OK;
 }
 

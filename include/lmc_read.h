@@ -26,12 +26,11 @@
  *   change it; change those.
  *   interface  api
  *   base       platform status bytes options wire_block wire_file
- *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 residual crc32c sum64
+ *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
  *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
  *              dispatch
- *   codec      dtypes half tree quant_params job workspace cost block_header get_gaps get_list
- *              get_planes get_sparse get_delta put_quantised get_quantised get_block
- *   quantise   quantizer
+ *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
+ *              get_planes get_sparse get_delta get_quantised get_block
  *   tensor     wave pool tensor decode_tensor
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work restore index reader reader_info find
@@ -865,7 +864,7 @@ LMC_API void lmc_tier_limit(enum lmc_tier tier);
 #endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK and LMC__TRY. */
+ * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -1015,11 +1014,13 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
+/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
+ * of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
+#define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
 /* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \
@@ -1217,6 +1218,11 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     return LMC_OK;
 }
 
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}
+
 /* == base/wire_block.h ========================================================================= */
 
 /* Constants of blocks and their lists (spec 5, 6). Sizes are in bytes, depths and lengths in bits.
@@ -1260,6 +1266,7 @@ enum {
 /* == base/wire_file.h ========================================================================== */
 
 /* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
+#ifndef LMC_NO_SNAPSHOT
 
 /* Header (spec 3.1). */
 #define LMC__HEADER_SIZE 64u
@@ -1324,6 +1331,7 @@ enum {
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+#endif
 #endif
 
 /* == kernels/types.h =========================================================================== */
@@ -1421,6 +1429,15 @@ typedef struct lmc__grouping {
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
+/* A block of a delta: the prediction of n elements, `width` bytes each. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    enum lmc__order order;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
 /* A list for each class and plane. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
@@ -1488,10 +1505,8 @@ typedef struct lmc__kernels {
     size_t (*count_ones)(const uint8_t *mask, size_t size);
     void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                           unsigned width, const lmc__grouping *grouping, uint8_t *tally);
-    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                        const lmc__class_sides *sides, size_t n, unsigned width,
-                        enum lmc__order order, const lmc__grouping *grouping,
-                        lmc__streaming streaming);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const lmc__class_sides *sides,
+                        const lmc__delta_block *block, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
@@ -1503,7 +1518,6 @@ typedef struct lmc__kernels {
                             const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #endif
 } lmc__kernels;
@@ -1569,114 +1583,20 @@ static const uint64_t lmc__byte_mask[256] =
     LMC__OF_BITS(255,0xFF00,0xFF0000,0xFF000000,0xFF00000000,0xFF0000000000,0xFF000000000000,
                  0xFF00000000000000);
 
-/* How to move the bytes of a word as m says. Expanding brings packed bytes up to the places of
- * the one bits in three steps, by 4, 2 and 1 bytes; compressing is the same backwards. [m][0],
- * [1], [2]: which bytes move in each step of expanding; [3]: the packed bytes, as many as m has
- * one bits. */
-static const uint64_t lmc__moves[256][4] =
-    {{0,0,0,0},{0,0,0,255},{0,0,255,255},{0,0,0,0xFFFF},{0,255,0,255},{0,0,0xFF00,0xFFFF},{0,0,
-    0xFFFF,0xFFFF},{0,0,0,0xFFFFFF},{0,255,0xFF0000,255},{0,0xFF00,0,0xFFFF},{0,0xFF00,255,0xFFFF},
-    {0,0,0xFF0000,0xFFFFFF},{0,0xFFFF,0,0xFFFF},{0,0,0xFFFF00,0xFFFFFF},{0,0,0xFFFFFF,0xFFFFFF},{0,
-    0,0,0xFFFFFFFF},{255,0,0,255},{0,0xFF00,0xFF000000,0xFFFF},{0,0xFF00,0xFF0000FF,0xFFFF},{0,
-    0xFF0000,0,0xFFFFFF},{0,0xFFFF,0xFF000000,0xFFFF},{0,0xFF0000,0xFF00,0xFFFFFF},{0,0xFF0000,
-    0xFFFF,0xFFFFFF},{0,0,0xFF000000,0xFFFFFFFF},{0,0xFFFF,0xFFFF0000,0xFFFF},{0,0xFFFF00,0,
-    0xFFFFFF},{0,0xFFFF00,255,0xFFFFFF},{0,0,0xFFFF0000,0xFFFFFFFF},{0,0xFFFFFF,0,0xFFFFFF},{0,0,
-    0xFFFFFF00,0xFFFFFFFF},{0,0,0xFFFFFFFF,0xFFFFFFFF},{0,0,0,0xFFFFFFFFFF},{255,0,0xFF00000000,
-    255},{0xFF00,0,0,0xFFFF},{0xFF00,0,255,0xFFFF},{0,0xFF0000,0xFF00000000,0xFFFFFF},{0xFF00,255,0,
-    0xFFFF},{0,0xFF0000,0xFF0000FF00,0xFFFFFF},{0,0xFF0000,0xFF0000FFFF,0xFFFFFF},{0,0xFF000000,0,
-    0xFFFFFFFF},{0xFF00,255,0xFF0000,0xFFFF},{0,0xFFFF00,0xFF00000000,0xFFFFFF},{0,0xFFFF00,
-    0xFF000000FF,0xFFFFFF},{0,0xFF000000,0xFF0000,0xFFFFFFFF},{0,0xFFFFFF,0xFF00000000,0xFFFFFF},{0,
-    0xFF000000,0xFFFF00,0xFFFFFFFF},{0,0xFF000000,0xFFFFFF,0xFFFFFFFF},{0,0,0xFF00000000,
-    0xFFFFFFFFFF},{0xFFFF,0,0,0xFFFF},{0,0xFFFF00,0xFFFF000000,0xFFFFFF},{0,0xFFFF00,0xFFFF0000FF,
-    0xFFFFFF},{0,0xFFFF0000,0,0xFFFFFFFF},{0,0xFFFFFF,0xFFFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF00,
-    0xFFFFFFFF},{0,0xFFFF0000,0xFFFF,0xFFFFFFFF},{0,0,0xFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFF,
-    0xFFFFFF0000,0xFFFFFF},{0,0xFFFFFF00,0,0xFFFFFFFF},{0,0xFFFFFF00,255,0xFFFFFFFF},{0,0,
-    0xFFFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0,0xFFFFFFFF},{0,0,0xFFFFFFFF00,0xFFFFFFFFFF},{0,0,
-    0xFFFFFFFFFF,0xFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFF},{255,0xFF00000000,0,255},{0xFF00,0,
-    0xFF0000000000,0xFFFF},{0xFF00,0,0xFF00000000FF,0xFFFF},{0xFF0000,0,0,0xFFFFFF},{0xFF00,255,
-    0xFF0000000000,0xFFFF},{0xFF0000,0,0xFF00,0xFFFFFF},{0xFF0000,0,0xFFFF,0xFFFFFF},{0,0xFF000000,
-    0xFF0000000000,0xFFFFFFFF},{0xFF00,255,0xFF0000FF0000,0xFFFF},{0xFF0000,0xFF00,0,0xFFFFFF},
-    {0xFF0000,0xFF00,255,0xFFFFFF},{0,0xFF000000,0xFF0000FF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,0,
-    0xFFFFFF},{0,0xFF000000,0xFF0000FFFF00,0xFFFFFFFF},{0,0xFF000000,0xFF0000FFFFFF,0xFFFFFFFF},{0,
-    0xFF00000000,0,0xFFFFFFFFFF},{0xFFFF,0,0xFF0000000000,0xFFFF},{0xFF0000,0xFF00,0xFF000000,
-    0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF,0xFFFFFF},{0,0xFFFF0000,0xFF0000000000,0xFFFFFFFF},
-    {0xFF0000,0xFFFF,0xFF000000,0xFFFFFF},{0,0xFFFF0000,0xFF000000FF00,0xFFFFFFFF},{0,0xFFFF0000,
-    0xFF000000FFFF,0xFFFFFFFF},{0,0xFF00000000,0xFF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFFFF0000,
-    0xFFFFFF},{0,0xFFFFFF00,0xFF0000000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFF00000000FF,0xFFFFFFFF},{0,
-    0xFF00000000,0xFFFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFF0000000000,0xFFFFFFFF},{0,0xFF00000000,
-    0xFFFFFF00,0xFFFFFFFFFF},{0,0xFF00000000,0xFFFFFFFF,0xFFFFFFFFFF},{0,0,0xFF0000000000,
-    0xFFFFFFFFFFFF},{0xFFFF,0,0xFFFF00000000,0xFFFF},{0xFFFF00,0,0,0xFFFFFF},{0xFFFF00,0,255,
-    0xFFFFFF},{0,0xFFFF0000,0xFFFF00000000,0xFFFFFFFF},{0xFFFF00,255,0,0xFFFFFF},{0,0xFFFF0000,
-    0xFFFF0000FF00,0xFFFFFFFF},{0,0xFFFF0000,0xFFFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFF0000,0xFFFFFF},{0,0xFFFFFF00,0xFFFF00000000,0xFFFFFFFF},{0,
-    0xFFFFFF00,0xFFFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF0000,0xFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFF},{0,0,0xFFFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,0,0xFFFFFF},{0,0xFFFFFF00,
-    0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF00,0xFFFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0,
-    0xFFFFFFFFFF},{0,0xFFFFFFFF,0xFFFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00,0xFFFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF,0xFFFFFFFFFF},{0,0,0xFFFFFF000000,0xFFFFFFFFFFFF},{0,0xFFFFFFFF,
-    0xFFFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0,0xFFFFFFFFFF},{0,0xFFFFFFFF00,255,0xFFFFFFFFFF},{0,
-    0,0xFFFFFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0,0xFFFFFFFFFF},{0,0,0xFFFFFFFFFF00,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFF},{255,0xFF00000000,
-    0xFF000000000000,255},{0xFF00,0xFF0000000000,0,0xFFFF},{0xFF00,0xFF0000000000,255,0xFFFF},
-    {0xFF0000,0,0xFF000000000000,0xFFFFFF},{0xFF00,0xFF00000000FF,0,0xFFFF},{0xFF0000,0,
-    0xFF00000000FF00,0xFFFFFF},{0xFF0000,0,0xFF00000000FFFF,0xFFFFFF},{0xFF000000,0,0,0xFFFFFFFF},
-    {0xFF00,0xFF00000000FF,0xFF0000,0xFFFF},{0xFF0000,0xFF00,0xFF000000000000,0xFFFFFF},{0xFF0000,
-    0xFF00,0xFF0000000000FF,0xFFFFFF},{0xFF000000,0,0xFF0000,0xFFFFFFFF},{0xFF0000,0xFFFF,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0,0xFFFF00,0xFFFFFFFF},{0xFF000000,0,0xFFFFFF,
-    0xFFFFFFFF},{0,0xFF00000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF,0xFF0000000000,0,0xFFFF},
-    {0xFF0000,0xFF00,0xFF0000FF000000,0xFFFFFF},{0xFF0000,0xFF00,0xFF0000FF0000FF,0xFFFFFF},
-    {0xFF000000,0xFF0000,0,0xFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FF000000,0xFFFFFF},{0xFF000000,
-    0xFF0000,0xFF00,0xFFFFFFFF},{0xFF000000,0xFF0000,0xFFFF,0xFFFFFFFF},{0,0xFF00000000,
-    0xFF0000FF000000,0xFFFFFFFFFF},{0xFF0000,0xFFFF,0xFF0000FFFF0000,0xFFFFFF},{0xFF000000,0xFFFF00,
-    0,0xFFFFFFFF},{0xFF000000,0xFFFF00,255,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFF0000,
-    0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,0,0xFFFFFFFF},{0,0xFF00000000,0xFF0000FFFFFF00,0xFFFFFFFFFF},
-    {0,0xFF00000000,0xFF0000FFFFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0,0xFFFFFFFFFFFF},{0xFFFF,
-    0xFF0000000000,0xFF00000000,0xFFFF},{0xFFFF00,0,0xFF000000000000,0xFFFFFF},{0xFFFF00,0,
-    0xFF0000000000FF,0xFFFFFF},{0xFF000000,0xFF0000,0xFF00000000,0xFFFFFFFF},{0xFFFF00,255,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFF0000,0xFF0000FF00,0xFFFFFFFF},{0xFF000000,0xFF0000,
-    0xFF0000FFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000000000,0xFFFFFFFFFF},{0xFFFF00,255,
-    0xFF000000FF0000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFF00000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFF000000FF,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FF0000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFF00000000,0xFFFFFFFF},{0,0xFFFF000000,0xFF000000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFF000000FFFFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFF00000000,0xFFFFFFFFFFFF},{0xFFFFFF,0,
-    0xFF000000000000,0xFFFFFF},{0xFF000000,0xFFFF00,0xFFFF000000,0xFFFFFFFF},{0xFF000000,0xFFFF00,
-    0xFFFF0000FF,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF000000000000,0xFFFFFFFFFF},{0xFF000000,0xFFFFFF,
-    0xFFFF000000,0xFFFFFFFF},{0,0xFFFFFF0000,0xFF00000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFF00000000FFFF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFF000000,0xFFFFFFFFFFFF},{0xFF000000,
-    0xFFFFFF,0xFFFFFF0000,0xFFFFFFFF},{0,0xFFFFFFFF00,0xFF000000000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFF0000000000FF,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFF0000,0xFFFFFFFFFFFF},{0,
-    0xFFFFFFFFFF,0xFF000000000000,0xFFFFFFFFFF},{0,0xFF0000000000,0xFFFFFFFF00,0xFFFFFFFFFFFF},{0,
-    0xFF0000000000,0xFFFFFFFFFF,0xFFFFFFFFFFFF},{0,0,0xFF000000000000,0xFFFFFFFFFFFFFF},{0xFFFF,
-    0xFFFF00000000,0,0xFFFF},{0xFFFF00,0,0xFFFF0000000000,0xFFFFFF},{0xFFFF00,0,0xFFFF00000000FF,
-    0xFFFFFF},{0xFFFF0000,0,0,0xFFFFFFFF},{0xFFFF00,255,0xFFFF0000000000,0xFFFFFF},{0xFFFF0000,0,
-    0xFF00,0xFFFFFFFF},{0xFFFF0000,0,0xFFFF,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000000000,
-    0xFFFFFFFFFF},{0xFFFF00,255,0xFFFF0000FF0000,0xFFFFFF},{0xFFFF0000,0xFF00,0,0xFFFFFFFF},
-    {0xFFFF0000,0xFF00,255,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FF0000,0xFFFFFFFFFF},{0xFFFF0000,
-    0xFFFF,0,0xFFFFFFFF},{0,0xFFFF000000,0xFFFF0000FFFF00,0xFFFFFFFFFF},{0,0xFFFF000000,
-    0xFFFF0000FFFFFF,0xFFFFFFFFFF},{0,0xFFFF00000000,0,0xFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFF0000000000,
-    0xFFFFFF},{0xFFFF0000,0xFF00,0xFF000000,0xFFFFFFFF},{0xFFFF0000,0xFF00,0xFF0000FF,0xFFFFFFFF},
-    {0,0xFFFFFF0000,0xFFFF0000000000,0xFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFF000000,0xFFFFFFFF},{0,
-    0xFFFFFF0000,0xFFFF000000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,0xFFFF000000FFFF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFF000000,0xFFFFFFFFFFFF},{0xFFFF0000,0xFFFF,0xFFFF0000,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFF0000000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFF00000000FF,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFF0000000000,0xFFFFFFFFFF},{0,
-    0xFFFF00000000,0xFFFFFF00,0xFFFFFFFFFFFF},{0,0xFFFF00000000,0xFFFFFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFF0000000000,0xFFFFFFFFFFFFFF},{0xFFFFFF,0,0xFFFFFF00000000,0xFFFFFF},{0xFFFFFF00,0,0,
-    0xFFFFFFFF},{0xFFFFFF00,0,255,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF00000000,0xFFFFFFFFFF},
-    {0xFFFFFF00,255,0,0xFFFFFFFF},{0,0xFFFFFF0000,0xFFFFFF0000FF00,0xFFFFFFFFFF},{0,0xFFFFFF0000,
-    0xFFFFFF0000FFFF,0xFFFFFFFFFF},{0,0xFFFFFF000000,0,0xFFFFFFFFFFFF},{0xFFFFFF00,255,0xFF0000,
-    0xFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF00000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFF000000FF,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFF0000,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFF00000000,
-    0xFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFF00,0xFFFFFFFFFFFF},{0,0xFFFFFF000000,0xFFFFFF,
-    0xFFFFFFFFFFFF},{0,0,0xFFFFFF00000000,0xFFFFFFFFFFFFFF},{0xFFFFFFFF,0,0,0xFFFFFFFF},{0,
-    0xFFFFFFFF00,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,0xFFFFFFFF00,0xFFFFFFFF0000FF,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFF000000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFF0000,0xFF00,0xFFFFFFFFFFFF},{0,0xFFFFFFFF0000,0xFFFF,0xFFFFFFFFFFFF},{0,0,
-    0xFFFFFFFF000000,0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFF,0xFFFFFFFFFF0000,0xFFFFFFFFFF},{0,
-    0xFFFFFFFFFF00,0,0xFFFFFFFFFFFF},{0,0xFFFFFFFFFF00,255,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFF0000,
-    0xFFFFFFFFFFFFFF},{0,0xFFFFFFFFFFFF,0,0xFFFFFFFFFFFF},{0,0,0xFFFFFFFFFFFF00,0xFFFFFFFFFFFFFF},
-    {0,0,0xFFFFFFFFFFFFFF,0xFFFFFFFFFFFFFF},{0,0,0,0xFFFFFFFFFFFFFFFF}};
+/* [m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places above them when
+ * m sorts it (lmc__sort8); [2] has both of a pair. Where m has u ones, modulo 2 n, before the
+ * middle of a block of 2 n bytes, these are the last u bytes of its lower half; from u = n on,
+ * the first 2 n - u. [3]: the upper bytes, as many as m has ones. */
+#define LMC__SWAPS(n, u) \
+    (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
+#define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
+#define LMC__SORT_SWAPS(h, H, l, L) \
+    {((LMC__B##l | (uint64_t)LMC__B##h << 32) * UINT64_C(0x0101010101010101) & \
+      UINT64_C(0x0001000100010001)) * 255, \
+     LMC__SWAPS(2, LMC__OF_PAIR(l)) | LMC__SWAPS(2, LMC__N##l + LMC__OF_PAIR(h)) << 32, \
+     LMC__SWAPS(4, LMC__N##l) * UINT64_C(0x100000001), \
+     UINT64_MAX << 8 * (4 - LMC__N##l) << 8 * (4 - LMC__N##h)}
+static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);
 
 #if LMC__AVX2_TEXT || LMC__NEON
 /* [m]: the places of the zero bits of m, then those of its one bits, eight bytes each, packed,
@@ -1732,26 +1652,10 @@ static const uint8_t lmc__shuffles[4][64] =
  * is left out. Bit 31 is the coefficient of x^0. */
 #define LMC__CRC_POLYNOMIAL 0x82F63B78u
 
-/* [k][b]: the register after byte b and k zero bytes, from register 0; that is b times x^(8 (k +
- * 1)). */
-static const uint32_t lmc__crc_table[8][256] =
-    {
+/* [b]: the register after byte b, from register 0; that is b times x^8. */
+static const uint32_t lmc__crc_table[256] =
     LMC__OF_BITS(0xF26B8303,0xE13B70F7,0xC79A971F,0x8AD958CF,0x105EC76F,0x20BD8EDE,0x417B1DBC,
-                 0x82F63B78),
-    LMC__OF_BITS(0x13A29877,0x274530EE,0x4E8A61DC,0x9D14C3B8,0x3FC5F181,0x7F8BE302,0xFF17C604,
-                 0xFBC3FAF9),
-    LMC__OF_BITS(0xA541927E,0x4F6F520D,0x9EDEA41A,0x38513EC5,0x70A27D8A,0xE144FB14,0xC76580D9,
-                 0x8B277743),
-    LMC__OF_BITS(0xDD45AAB8,0xBF672381,0x7B2231F3,0xF64463E6,0xE964B13D,0xD725148B,0xABA65FE7,
-                 0x52A0C93F),
-    LMC__OF_BITS(0x38116FAC,0x7022DF58,0xE045BEB0,0xC5670B91,0x8F2261D3,0x1BA8B557,0x37516AAE,
-                 0x6EA2D55C),
-    LMC__OF_BITS(0xEF306B19,0xDB8CA0C3,0xB2F53777,0x6006181F,0xC00C303E,0x85F4168D,0xE045BEB,
-                 0x1C08B7D6),
-    LMC__OF_BITS(0x68032CC8,0xD0065990,0xA5E0C5D1,0x4E2DFD53,0x9C5BFAA6,0x3D5B83BD,0x7AB7077A,
-                 0xF56E0EF4),
-    LMC__OF_BITS(0x493C7D27,0x9278FA4E,0x211D826D,0x423B04DA,0x847609B4,0xD006599,0x1A00CB32,
-                 0x34019664)};
+                 0x82F63B78);
 
 #ifndef LMC_NO_SNAPSHOT
 /* [i]: x^(8 * 2^i). Each is the square of the one before, and the first that of the last. */
@@ -1888,29 +1792,31 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
- * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
- *
- *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
- *     v                            A B C D . . . .
- *     by 4: D                      A B C . . . . D
- *     by 2: C                      A B . . C . . D
- *     by 1: A, B                   . A B . C . . D
- *
- * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
- * not either, and no byte ever moves onto another. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
+    v = (v >> 8 & 0x00FF00FF00FF00FFu) | (v & 0x00FF00FF00FF00FFu) << 8;
+    v = (v >> 16 & 0x0000FFFF0000FFFFu) | (v & 0x0000FFFF0000FFFFu) << 16;
+    return v >> 32 | v << 32;
+}
+
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
+{
+    return v ^ ((v ^ (v >> 32 | v << 32)) & both);
+}
+
+/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
+ * has ones, those of `ones`. */
+LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
+{
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    const uint64_t v = lmc__swap_halves(zeros ^ ((zeros ^ ones) & swaps[3]), swaps[2]);
+    return lmc__swap_bytes(lmc__swap_bytes(v, swaps[1], 16), swaps[0], 8);
 }
 
 #define LMC__ONES8 0x0101010101010101u
@@ -1944,6 +1850,43 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
 /* r[i] = p[i]; and back. */
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
+
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
+{
+    return vcleq_u8(keys, highest);
+}
+
+/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
+ * 0 where there is no such place; how many bytes are 255, the others being 0. */
+LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
+{
+    (void)second;
+    return vld1q_u8(first);
+}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
+{
+    return vqtbl1q_u8(v, places);
+}
+LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
+{
+    *half = 0;
+    return (size_t)((0u - vaddvq_u8(one)) & 255);
+}
+
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
+ * addition for 1, 2, 4 and 8 each. */
+LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
+{
+    const uint8x16_t zero = vdupq_n_u8(0);
+    v = vaddq_u8(v, vextq_u8(zero, v, 15));
+    v = vaddq_u8(v, vextq_u8(zero, v, 14));
+    v = vaddq_u8(v, vextq_u8(zero, v, 12));
+    return vaddq_u8(v, vextq_u8(zero, v, 8));
+}
 
 /* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
  * one instruction loads them. */
@@ -2137,6 +2080,25 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
+#if LMC__X86
+/* r[i] = v. */
+LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
+{
+    return _mm256_shuffle_epi8(v, places);
+}
+
+/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
+{
+    const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
+    *half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+    return (size_t)_mm_popcnt_u64(m);
+}
+#endif
+
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
@@ -2223,11 +2185,6 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
-LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
-{
-    return _mm256_permute4x64_epi64(
-        _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
-}
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of
@@ -2269,15 +2226,12 @@ LMC__INLINE_AVX2 __m256i lmc__up_to_avx2(__m256i keys, __m256i highest)
     return _mm256_cmpeq_epi8(_mm256_min_epu8(keys, highest), keys);
 }
 
-#endif
-
 /* == kernels/vec_avx512.h ====================================================================== */
 
 /* The vocabulary of the AVX-512 tier: what the kernels do with vectors of 64 bytes. Each operation
  * has its scalar meaning, for byte i of the result r, in front of it. Elements have `width` bytes,
  * 1, 2, 4 or 8, the lowest first, as the machine has them; width, left and the like are constants
  * where these are inlined. */
-#if LMC__X86
 /* r[i] = p[i]; and back. */
 LMC__INLINE_AVX512 __m512i lmc__load_avx512(const uint8_t *p) { return _mm512_loadu_si512(p); }
 LMC__INLINE_AVX512 void lmc__store_avx512(uint8_t *p, __m512i v) { _mm512_storeu_si512(p, v); }
@@ -2290,10 +2244,6 @@ LMC__INLINE_AVX512 __m512i lmc__splat_avx512(unsigned v) { return _mm512_set1_ep
 LMC__INLINE_AVX512 __m512i lmc__even_avx512(__m512i a, __m512i b)
 {
     return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[0]), b);
-}
-LMC__INLINE_AVX512 __m512i lmc__odd_avx512(__m512i a, __m512i b)
-{
-    return _mm512_permutex2var_epi8(a, _mm512_loadu_si512(lmc__shuffles[1]), b);
 }
 
 /* And back: first, then second, are the bytes of a and b in turn. */
@@ -2322,6 +2272,26 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
     default: return left ? _mm512_rol_epi64(v, 1) : _mm512_ror_epi64(v, 1);
     }
 }
+#endif
+
+/* == kernels/vec.h ============================================================================= */
+
+/* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
+ * name of either tier. */
+#if LMC__NEON
+#define LMC__VEC(name) lmc__##name##_neon
+#define LMC__VECTOR_SIZE 16u
+#define LMC__INLINE_VEC LMC__INLINE
+#define LMC__STATIC_VEC static
+#define LMC__LOOP_VEC static __attribute__((noinline))
+typedef uint8x16_t lmc__vector;
+#elif LMC__X86
+#define LMC__VEC(name) lmc__##name##_avx2
+#define LMC__VECTOR_SIZE 32u
+#define LMC__INLINE_VEC LMC__INLINE_AVX2
+#define LMC__STATIC_VEC LMC__AVX2 static
+#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__AVX2
+typedef __m256i lmc__vector;
 #endif
 
 /* == kernels/residual.h ======================================================================== */
@@ -2356,7 +2326,8 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 
 #if LMC__NEON || LMC__X86
 /* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
+ * operators. Then lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -2395,82 +2366,29 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+#define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
+    INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0),       \
+                     d = (z & ~sign) ^ lmc__negative_##isa(z, width);                              \
+        VECTOR ordered;                                                                            \
+        if (order != LMC__ORDER_FLOAT) return lmc__plus_##isa(base, d, width);                     \
+        ordered = lmc__plus_##isa(base & ~sign, d, width);                                         \
+        return ordered ^ (lmc__negative_##isa(ordered, width) & ~sign) ^ (base & sign);            \
+    }
+#define LMC__DEFINE_RESIDUALS(isa, INLINE, VECTOR)                                                 \
+    LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)
 #endif
 
 #if LMC__NEON
-LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
-#define LMC__VECTOR uint8x16_t
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-/* -- kernels/residual_vec.inl -- */
-/* lmc__residual and lmc__restore_element for each element of a vector: a template, included once
- * for each tier, between
- *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. Bitwise operators are those of gcc and clang for all vectors. */
-
-/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-#endif
-
-#if LMC__X86
-LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#define LMC__VECTOR __m256i
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/residual_vec.inl -- */
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
-#define LMC__VECTOR __m512i
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/residual_vec.inl -- */
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, unsigned width,
-                                              enum lmc__order order)
-{
-    const LMC__VECTOR sign = LMC__ISA(sign_bits)(width), z = LMC__ISA(rotate)(r, width, 0),
-                      d = (z & ~sign) ^ LMC__ISA(negative)(z, width);
-    LMC__VECTOR ordered;
-    if (order != LMC__ORDER_FLOAT) return LMC__ISA(plus)(base, d, width);
-    ordered = LMC__ISA(plus)(base & ~sign, d, width);
-    return ordered ^ (LMC__ISA(negative)(ordered, width) & ~sign) ^ (base & sign);
-}
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
+LMC__DEFINE_RESIDUALS(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_RESIDUALS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif
 
 /* == kernels/crc32c.h ========================================================================== */
@@ -2490,7 +2408,7 @@ LMC__INLINE_ISA LMC__VECTOR LMC__ISA(restore)(LMC__VECTOR r, LMC__VECTOR base, u
  */
 
 /* Product of two polynomials modulo the CRC's. */
-static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     int i;
@@ -2516,41 +2434,101 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 #endif
 
 /*
- * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
- * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+ * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
+ * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
+ * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
+ * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
+#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
- * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
-LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
+ * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
+                                     size_t size, size_t unit)
 {
-    const uint32_t(*t)[256] = lmc__crc_table;
-    uint64_t v = lmc__load64(p) ^ crc;
-    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
-           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+    size_t i, j;
+    for (i = 0; i < size; i += 64) {
+        uint64_t v[8];
+        LMC__UNROLL for (j = 0; j < 8; j++)
+        {
+            const uint8_t *const s = sums + i + 8 * j;
+            v[j] = lmc__load64(p + i + 8 * j) ^ lmc__load64(s - 65 * unit) ^
+                   lmc__load64(s - 155 * unit) ^ lmc__load64(s - 170 * unit) ^
+                   lmc__load64(s - 195 * unit) ^ lmc__load64(s - 209 * unit);
+        }
+        LMC__UNROLL for (j = 0; j < 8; j++) lmc__store64(out + i + 8 * j, v[j]);
+    }
+}
+
+/* Makes out of a message, before which the register is crc, a shorter one that begins with register
+ * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
+ * than these places at least, and LMC__CRC_PIECE at most. */
+LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                                    size_t unit)
+{
+    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
+    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
+    memset(room, 0, places);
+    memcpy(sums, p, 64);
+    lmc__store32(sums, lmc__load32(p) ^ crc);
+    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
+    memset(sums + taken, 0, places);
+    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
+    memcpy(out + places, p + taken + places, size - taken - places);
+    return size - taken;
+}
+
+/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
+ * are not taken out, but go through a table. */
+static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
+{
+    const size_t n = size / 8;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        uint64_t v = lmc__load64(p + 8 * i) ^ crc ^ (a << 1 | b >> 63) ^ (b << 27 | c >> 37) ^
+                     (b << 42 | c >> 22) ^ (c << 3 | d >> 61) ^ (c << 17 | d >> 47);
+        d = c;
+        c = b;
+        b = a;
+        a = i + 4 < n ? v : 0;
+        for (j = 0; i + 4 >= n && j < 8; j++) v = v >> 8 ^ lmc__crc_table[v & 255];
+        crc = i + 4 < n ? 0 : (uint32_t)v;
+    }
+    for (i = 8 * n; i < size; i++) crc = crc >> 8 ^ lmc__crc_table[(crc ^ p[i]) & 255];
+    return crc;
 }
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t crc1 = 0, crc2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
-        }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    while (size >= 512) {
+        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
+        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
+        size_t left;
+        if (piece >= 4096) {
+            left = lmc__crc_shorten(words, crc, p, piece, 8);
+            left = lmc__crc_shorten(bytes, 0, words, left, 1);
+        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
+        crc = lmc__crc_by_bits(0, bytes, left);
+        p += piece;
+        size -= piece;
     }
-    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
-    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
-    return ~crc;
+    return ~lmc__crc_by_bits(crc, p, size);
 }
+
+/*
+ * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
+ * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
+ * the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
 
 #if LMC__NEON
 /* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
@@ -2569,7 +2547,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
         c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
     }
     for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
     return ~c0;
 }
 #endif
@@ -2707,14 +2685,12 @@ LMC__AVX512 static uint32_t lmc__crc32c_avx512(uint32_t crc, const uint8_t *p, s
     for (; size != 0; p++, size--) c = _mm_crc32_u8((uint32_t)c, *p);
     return ~(uint32_t)c;
 }
-#endif
 
 /* == kernels/sum64.h =========================================================================== */
 
 /* sum64: the u64 words of size bytes, little-endian, added up modulo 2^64; zero bytes complete the
  * last one (spec 7.1). Beside a CRC-32C, which is linear over single bits, a sum of integers finds
  * what that misses, and takes one addition for each vector. */
-#if LMC__X86
 /* The words of a vector, added up. (_mm512_reduce_add_epi64 adds signed numbers, which may not wrap
  * around.) */
 LMC__INLINE_AVX2 uint64_t lmc__sum_words_avx2(__m256i v)
@@ -2799,7 +2775,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. */
+ * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -2807,6 +2783,7 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
     case 4: call(4); break;                                                                        \
     default: call(8);                                                                              \
     }
+#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
 
 /* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
@@ -2862,22 +2839,13 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
 #undef LMC__CALL
 }
 
+#if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-/* -- kernels/split_join_vec.inl -- */
-/* split and join for the vectors of a tier: a template, included once for each of them, between
+ * the loop. The rest is the scalar kernel's.
  *
- *     LMC__VECTOR       the type of its vectors
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *
- * which it undefines at its end. A block of `width` vectors of elements, in order, becomes
- * one vector for each plane in log2(width) steps; each sorts bytes by one more bit of their place p
- * within the element. Width 4, a vector of 8 bytes, where 21 is byte 1 of element 2:
+ * A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
+ * a vector of 8 bytes, where 21 is byte 1 of element 2:
  *
  *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
  *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
@@ -2887,206 +2855,85 @@ static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size
  * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
  * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
  * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
- * must be told to unroll. */
-
-/* The step s backwards: zip puts the bytes of p = r and of p = r + s (mod 2 s) in turn again. */
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
+ * must be told to unroll.
+ *
+ * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ *
+ * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
+ * LMC__ORDER_NONE. */
+#define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
+    INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__from_residuals_##isa(VECTOR r, unsigned width, enum lmc__order order)       \
+    {                                                                                              \
+        r = lmc__rotate_##isa(r, width, 0);                                                        \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            r = r ^ (lmc__negative_##isa(r, width) & ~lmc__sign_bits_##isa(width));                \
+        return r;                                                                                  \
+    }                                                                                              \
+    INLINE void lmc__join_vectors_##isa(VECTOR v[8], unsigned width)                               \
+    {                                                                                              \
+        if (width >= 8) lmc__join_step_##isa(v, width, 4);                                         \
+        if (width >= 4) lmc__join_step_##isa(v, width, 2);                                         \
+        if (width >= 2) lmc__join_step_##isa(v, width, 1);                                         \
     }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
+#define LMC__DEFINE_SPLIT_JOIN(isa, INLINE, VECTOR)                                                \
+    LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                          \
+    LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
+#endif
 
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
+#if LMC__NEON
+LMC__DEFINE_SPLIT_JOIN(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_SPLIT_JOIN(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_SPLIT_JOIN(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
 
-/* And back. */
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-/* The inverse of split_body, one vector of each plane at a time. */
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+#if LMC__NEON || LMC__X86
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
                                          unsigned width, enum lmc__order order)
 {
     lmc__const_planes rest;
-    LMC__VECTOR v[8];
+    lmc__vector v[8];
     size_t i;
     unsigned p;
     for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
         LMC__UNROLL for (p = 0; p < width; p++)
         {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
         }
     }
     for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
     lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
 }
 
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           enum lmc__order order){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
+/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #endif
 
-/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
 #if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-/* -- kernels/split_join_vec.inl -- */
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-/* -- kernels/split_join_vec.inl -- */
-
-LMC__INLINE_ISA void LMC__ISA(join_step)(LMC__VECTOR v[8], unsigned width, unsigned s)
-{
-    const unsigned parts = width / s, half = parts / 2;
-    LMC__VECTOR t[8];
-    unsigned i;
-    LMC__UNROLL for (i = 0; i < width / 2; i++)
-    {
-        const unsigned r = i / half, j = i % half;
-        LMC__ISA(zip)(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],
-                      v[(r + s) * half + j]);
-    }
-    LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];
-}
-
-LMC__INLINE_ISA LMC__VECTOR LMC__ISA(from_residuals)(LMC__VECTOR r, unsigned width,
-                                                     enum lmc__order order)
-{
-    r = LMC__ISA(rotate)(r, width, 0);
-    if (order == LMC__ORDER_INTEGER)
-        r = r ^ (LMC__ISA(negative)(r, width) & ~LMC__ISA(sign_bits)(width));
-    return r;
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_vectors)(LMC__VECTOR v[8], unsigned width)
-{
-    if (width >= 8) LMC__ISA(join_step)(v, width, 4);
-    if (width >= 4) LMC__ISA(join_step)(v, width, 2);
-    if (width >= 2) LMC__ISA(join_step)(v, width, 1);
-}
-
-LMC__INLINE_ISA void LMC__ISA(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                         unsigned width, enum lmc__order order)
-{
-    lmc__const_planes rest;
-    LMC__VECTOR v[8];
-    size_t i;
-    unsigned p;
-    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
-        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__ISA(load)(planes->row[p] + i);
-        LMC__ISA(join_vectors)(v, width);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            if (order) v[p] = LMC__ISA(from_residuals)(v[p], width, order);
-            LMC__ISA(store)(dst + i * width + sizeof v[0] * p, v[p]);
-        }
-    }
-    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
-    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
-}
-
-#undef LMC__VECTOR
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-/* -- */
-
-/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, enum lmc__order order)
-{
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
 #endif
 
 /* == kernels/count.h =========================================================================== */
@@ -3183,15 +3030,10 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * loops of one list or none are shorter.
  */
 
-/* Eight elements at a time, the definition. A list's next bytes are expanded to the places of their
- * kind, with zeros at the others, so the two are combined by or:
- *
- *     m                 1 0 0 1 0 1 1 0         bit 0 first
- *     a                 A B C D . . . .         expanded by m ^ 255:   0 A B 0 C 0 0 D
- *     b                 R S T U . . . .         expanded by m:         R 0 0 S 0 T U 0
- *
- * A constant is masked in place of that; between two constants, l ^ ((l ^ r) & ones) is r at the
- * ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
+/* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
+ * them, those of the right one from above, then sorted back. A constant, of which all bytes are the
+ * same, is on the right, or the mask is inverted; between two constants, l ^ ((l ^ r) & ones) is r
+ * at the ones. Each step loads 8 bytes of a list, so at most 8 behind its end. */
 static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                               lmc__side right)
 {
@@ -3200,24 +3042,19 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
     size_t i;
     if (a && b) {
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3], ones = lmc__ones[m];
-            lmc__store64(dst + i,
-                         lmc__expand8(lmc__load64(a), m ^ 255) | lmc__expand8(lmc__load64(b), m));
-            a += lmc__min(8 - ones,
-                          n - i); /* the last mask byte has zero bits that stand for nothing */
+            const unsigned m = mask[i >> 3], ones = lmc__ones[m];
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(a), lmc__reverse8(lmc__load64(b)), m));
+            a += 8 - ones;
             b += ones;
         }
-    } else if (a) {
+    } else if (a || b) {
+        const uint8_t *list = a ? a : b;
+        const uint64_t constant = a ? r : l;
+        const unsigned invert = a ? 0 : 255;
         for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(a), m ^ 255) | (r & lmc__byte_mask[m]));
-            a += 8 - lmc__ones[m];
-        }
-    } else if (b) {
-        for (i = 0; i < n; i += 8) {
-            unsigned m = mask[i >> 3];
-            lmc__store64(dst + i, lmc__expand8(lmc__load64(b), m) | (l & ~lmc__byte_mask[m]));
-            b += lmc__ones[m];
+            const unsigned m = mask[i >> 3] ^ invert;
+            lmc__store64(dst + i, lmc__unsort8(lmc__load64(list), constant, m));
+            list += 8 - lmc__ones[m];
         }
     } else {
         for (i = 0; i < n; i += 8)
@@ -3675,9 +3512,10 @@ LMC__INLINE lmc__progress lmc__no_progress(void)
 
 #if LMC__X86
 /* A loop is a function of its own for each width: in one function for all widths, gcc runs out of
- * registers for the counters and pointers of the innermost loop (3 to 6 % of join_root's time). */
-#define LMC__LOOP_AVX2 static __attribute__((noinline)) LMC__AVX2
-#define LMC__LOOP_AVX512 static __attribute__((noinline)) LMC__AVX512
+ * registers for the counters and pointers of the innermost loop. It begins at a cache line: so code
+ * elsewhere does not change its speed. */
+#define LMC__LOOP_AVX2 static __attribute__((noinline, aligned(64))) LMC__AVX2
+#define LMC__LOOP_AVX512 static __attribute__((noinline, aligned(64))) LMC__AVX512
 
 #define LMC__PAGE 4096u
 
@@ -4194,15 +4032,6 @@ LMC__AVX512 static uint32_t lmc__join_root_avx512(const lmc__kernels *k, uint8_t
  * base is read exactly.
  */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    enum lmc__order order;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
 
@@ -4471,12 +4300,11 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
  * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
-LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
-    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
     size_t i;
-    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
-        LMC__PREFETCH((const uint8_t *)(ahead + i));
+    for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
 /* What is left over, less than a step, is counted one by one. */
@@ -4491,7 +4319,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     unsigned c;
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__fetch_bytes_avx2(base + i * width, LMC__TALLY_STEP * width);
         lmc__load_step_avx2(keys, base + i * width, width);
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
@@ -4529,8 +4357,11 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
 {
     unsigned v;
 #define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
-        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
+    {                                                                                              \
+        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
+    }
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -4623,7 +4454,6 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
-        lmc__fetch_step_avx2(base + i * width, width);
         lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
             __m512i groups = _mm512_setzero_si512();
@@ -4718,15 +4548,13 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 }
 
 /* The scalar tier: all of it is the rest. It does not stream. */
-static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                    const lmc__class_sides *sides, size_t n, unsigned width,
-                                    enum lmc__order order, const lmc__grouping *grouping,
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
+                                    const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     (void)streaming;
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 
 #if LMC__NEON || LMC__X86
@@ -4754,16 +4582,12 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
             if (sides->side[c][p].list) spread->any_list[c] = 1;
         }
 }
-#endif
 
-#if LMC__NEON
-/* Whole steps of 16 elements; done->crc is left to the caller.
- *
- * An element's place in its class's lists, counted from next[c], is the number of those of its
- * class before it in the step. Bytes that are -1 where an element is of the class are summed up
- * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
- * complement is that number less one, the place. Elements of other classes get 255 by the same
- * complement of zero, and a shuffle gives zero for a place beyond its vector.
+/* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
+ * number of those of its class before it in the step. Bytes that are -1 where an element is of the
+ * class are summed up within 16: then each is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Others get 255 by the same complement of zero, and
+ * a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -4771,171 +4595,76 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * vext(zero, sum, 16 - k) moves the bytes of sum up by k and fills in zeros: four of these, by 1,
- * 2, 4 and 8, with an addition each, are the sums. The last byte is minus the number of all, by
- * which the lists go on. */
-LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
-                                        const lmc__delta_block *block, unsigned width,
-                                        lmc__delta_progress *done)
-{
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const uint8_t *const base = block->base;
-    const enum lmc__order order = block->order;
-    const uint8x16_t zero = vdupq_n_u8(0);
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
-    uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_neon(highest, grouping);
-    for (i = 0; i + 16 <= block->n; i += 16) {
-        uint8x16_t keys, before = zero;
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            b[p] = lmc__load_neon(base + i * width + 16 * p);
-            v[p] = zero;
-        }
-        keys = lmc__keys_neon(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
-            uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
-            before = up_to;
-            /* 1, 2, 4, 8 back: after these steps a byte is the sum of 2, 4, 8, 16 up to itself */
-            if (spread->any_list[c]) {
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(vandq_u8(sum, one));
-            }
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                const lmc__side *const side = &spread->from.side[c][p];
-                if (side->list)
-                    v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
-                else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
-            }
-            /* the last byte, negated: the number of the class's elements in this step */
-            if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
-        }
-        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(spread->natural[p] + i);
-        /* planes to residuals, then residuals and predictions to elements */
-        lmc__join_vectors_neon(v, width);
-        if (order == LMC__ORDER_FLOAT)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
-        else
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
-    }
-    done->n = i;
-    memcpy(done->next, next, sizeof next);
-}
-
-static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__class_sides *sides, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping,
-                                  lmc__streaming streaming)
-{
-    const lmc__delta_block block = {base, n, width, order, grouping};
-    lmc__delta_progress done;
-    lmc__spread spread;
-    (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    done.crc = k->crc32c(0, dst, done.n * width);
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
-}
-#endif
-
-#if LMC__X86
-/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
- * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
- * half, an element's place is the number of those of its class before it, by sums as in
- * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
- * 255, whose top bit makes the shuffle give zero.
+ * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
  *
- *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          16 bytes: for elements 0 .. 15
+ *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * where half, here 5, is the number of the class's elements in the first half of the step. Both
- * loads lie within 32 bytes from next[c] on, since half is at most 16.
- *
- * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
- * wants bytes in memory, in four lanes, of which the last is made last. */
-LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
-                                             const lmc__delta_block *block, unsigned width,
-                                             lmc__delta_progress *done)
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
+LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__spread *spread,
+                                            const lmc__delta_block *block, unsigned width,
+                                            lmc__delta_progress *done)
 {
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const size_t size = LMC__VECTOR_SIZE, n = block->n;
+    const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
-    const size_t n = block->n;
+    const lmc__vector zero = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
     uint32_t crc = 0;
     unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t start = i;
-        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        for (; i < end; i += 32) {
-            __m256i keys, before = _mm256_setzero_si256();
+    LMC__VEC(set_highest)(highest, block->grouping);
+    while (i + size <= n) {
+        const size_t start = i,
+                     end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size - 1));
+        for (; i < end; i += size) {
+            lmc__vector keys, before = zero;
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = _mm256_setzero_si256();
+                b[p] = LMC__VEC(load)(base + i * width + size * p);
+                v[p] = zero;
             }
-            keys = lmc__keys_avx2(b, width);
+            keys = LMC__VEC(keys)(b, width);
             for (c = 0; c < n_classes; c++) {
-                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]),
-                              one = _mm256_andnot_si256(before, up_to);
-                const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
-                const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
-                __m256i places = one;
-                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
-                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
-                 * half, 255 for others; xor with -1, for AVX2 has no complement */
+                const lmc__vector up_to = LMC__VEC(up_to)(keys, highest[c]), one = up_to & ~before;
+                lmc__vector places = one;
+                size_t half = 0, all = 0;
+                before = up_to;
                 if (s.any_list[c]) {
-                    places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
-                    places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
+                    places = ~(LMC__VEC(sum_up)(one) & one);
+                    all = LMC__VEC(count)(one, &half);
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
                     const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] = _mm256_or_si256(
-                            v[p],
-                            _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
-                    } else if (side->value)
-                        v[p] = _mm256_or_si256(
-                            v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                        v[p] |= LMC__VEC(shuffle)(LMC__VEC(load_pair)(list, list + half), places);
+                    } else if (side->value) v[p] |= one & LMC__VEC(splat)(side->value);
                 }
-                next[c] += (size_t)_mm_popcnt_u64(m);
-                before = up_to;
+                next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            /* Natural planes stand in the input and are read exactly: a step is whole. The top
+             * plane is always grouped, for n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(s.natural[p] + i);
-            /* v: planes; then, in place, 32 residuals in order; then elements */
-            lmc__join_vectors_avx2(v, width);
+                LMC__VEC(load)(s.natural[p] + i);
+            /* v: planes; then, in place, residuals in order; then elements */
+            LMC__VEC(join_vectors)(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* of base, this step's elements are in b: dst may be base */
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
-        crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
+        crc = k->crc32c(crc, dst + start * width, (end - start) * width);
     }
     done->n = i;
     done->crc = crc;
@@ -4943,36 +4672,33 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
 }
 
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
-                                                    const lmc__delta_block *block,                 \
-                                                    lmc__delta_progress *done)                     \
+    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
+        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
+        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
     {                                                                                              \
-        lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
+        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
-/* AVX2 does not stream here: without vectors for the CRC, each strip is read again after it is
- * made. */
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
-                                            const uint8_t *base, const lmc__class_sides *sides,
-                                            size_t n, unsigned width, enum lmc__order order,
-                                            const lmc__grouping *grouping, lmc__streaming streaming)
+/* They do not stream: each strip is read again after it is made. */
+LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__class_sides *sides,
+                                           const lmc__delta_block *block, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
+#endif
 
+#if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
  * but base is not streamed to: what was just read is in the caches.
@@ -5064,26 +4790,22 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     {                                                                                              \
         lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
-                                                const uint8_t *base, const lmc__class_sides *sides,
-                                                size_t n, unsigned width, enum lmc__order order,
-                                                const lmc__grouping *grouping,
+                                                const lmc__class_sides *sides,
+                                                const lmc__delta_block *block,
                                                 lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
 
@@ -5238,18 +4960,35 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
-LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
+typedef struct lmc__group_sums_avx2 {
+    __m256i low, high;
+} lmc__group_sums_avx2;
+LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
-                  high =
-                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
-                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                             _mm256_set1_epi16(0x0F0E));
-    lmc__store_avx2((uint8_t *)up_to, low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+    lmc__group_sums_avx2 sums;
+    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    sums.high =
+        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
+                                                        _mm256_set1_epi16(0x0F0E)));
+    lmc__store_avx2((uint8_t *)up_to, sums.low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
+    return sums;
 }
-LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number);
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+}
+
+typedef __m512i lmc__group_sums_avx512;
+LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -5262,23 +5001,12 @@ LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
+    return sums;
 }
-
-/* How many of these sums are at most `number`: the group that it is in. */
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number),
-                  low = lmc__load_avx2((const uint8_t *)up_to),
-                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
-    return LMC__PATCH_GROUPS -
-           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-}
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
-{
-    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(
+        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -5341,6 +5069,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
+        lmc__group_sums_##isa sums;                                                                \
         uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
@@ -5356,10 +5085,10 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
             do {                                                                                   \
                 const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const unsigned group = lmc__find_group_##isa(sums, number);                        \
                 const uint64_t m =                                                                 \
                     lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
                 const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \
@@ -5526,15 +5255,6 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
- * code with the table's size before (codec/get_quantised.h). */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -5570,63 +5290,46 @@ typedef struct lmc__divisor {
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#define LMC__DIVIDING(name) lmc__##name##_scalar
 #else
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#define LMC__DIVIDING(name) lmc__##name##_vec
 #endif
 #else
 #define LMC__VECTORS 0
 #endif
 
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
- * of it on AVX-512 in place of one. */
+/* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
-#if LMC__NEON
-#define LMC__LANES 4
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-/* -- kernels/grids_vec.inl -- */
-/* The kernels of grids.h in the vectors of gcc and clang: a template, included once for each tier,
- * between
- *
- *     LMC__LANES        elements of 32 bits in a vector
- *     LMC__ISA(name)    lmc__name_TIER
- *     LMC__INLINE_ISA   what its inline functions begin with
- *     LMC__STATIC_ISA   what its other functions begin with
- *
- * which it undefines at its end. Each line of a step computes what the scalar text does for one
- * element. A comparison gives -1 or 0 for each element; LMC__PICK chooses by that.
+/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
+ * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
+ * that.
  *
  * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
  * numbers. Operators wrap, also the signed ones.
  *
- *     u32, i32, f32    LMC__LANES elements                   | e0      | e1      | e2      | ...
- *     u16              as many symbols, half the bytes       | s0 | s1 | s2 | ...
- *     w16              twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
  *
  * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
  * leaves the rest to the scalar one. */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
 
 /* The scales that the predictions at `second` give. They are positive as signed integers. */
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
+LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
 {
     const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
                   max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
+    lmc__i32v p;
     memcpy(&p, second, sizeof p);
     p &= 0x7FFFFFFF;
     p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
@@ -5637,16 +5340,16 @@ LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const
 /* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
  * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
  * (grids.h). */
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
+LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                                  lmc__i32v scale, int32_t min)
 {
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
+    lmc__u16v s;
+    lmc__i32v q;
+    lmc__f32v v;
     memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
+    q = __builtin_convertvector(s, lmc__i32v);
+    q = (q + (min - 1)) & (lmc__i32v)(q != 0);
+    v = __builtin_convertvector(q, lmc__f32v) * (lmc__f32v)scale;
     memcpy(dst, &v, sizeof v);
 }
 
@@ -5658,16 +5361,16 @@ LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t 
  *     less scale       low  ................. 0 ............................. high
  *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
  *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
+LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                               uint32_t scale, const lmc__grid *grid, int32_t limit,
+                                               int is_signed)
 {
     const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
                   high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
+    lmc__u16v s;
+    lmc__i32v q, t, sign, is;
     memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
+    t = __builtin_convertvector(s, lmc__i32v);
     is = t != 0;
     t -= 1;
     sign = t << 31;
@@ -5683,358 +5386,57 @@ LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *sy
 }
 
 /* Which kind of grid is tested once, so that three loops have no test in a step. */
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                           uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
+    const lmc__i32v zero = {0};
     size_t i = 0;
     if (grid->is_log && grid->is_signed)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 1);
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                         grid->min);
     lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
 }
 
 /* Each element has the scale of its own prediction, so there is none that the loop could keep. */
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
+                                              const uint8_t *second, size_t n,
+                                              const lmc__grid *grid)
 {
     size_t i;
     for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
+        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
     lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
  * low is tested in the loop, where it is the same in all steps. */
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
+LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
+                                           const uint8_t *low, size_t n, unsigned low_bits)
 {
     size_t i;
     for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
+        lmc__w8v h, l;
+        lmc__w16v s;
         memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
+        s = __builtin_convertvector(h, lmc__w16v) << low_bits;
         if (low) {
             memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
+            s |= __builtin_convertvector(l, lmc__w16v);
         }
         memcpy(symbols + i, &s, sizeof s);
     }
     lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
 }
 
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-#endif
-#if LMC__X86
-#define LMC__LANES 8
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#define LMC__STATIC_ISA LMC__AVX2 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-#define LMC__LANES 16
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#define LMC__STATIC_ISA LMC__AVX512 static
-/* -- kernels/grids_vec.inl -- */
-typedef uint32_t LMC__ISA(u32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef int32_t LMC__ISA(i32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint64_t LMC__ISA(u64) __attribute__((vector_size(4 * LMC__LANES)));
-typedef float LMC__ISA(f32) __attribute__((vector_size(4 * LMC__LANES)));
-typedef uint16_t LMC__ISA(u16) __attribute__((vector_size(2 * LMC__LANES))); /* as many */
-typedef uint16_t LMC__ISA(w16) __attribute__((vector_size(4 * LMC__LANES))); /* as long */
-typedef uint8_t LMC__ISA(w8) __attribute__((vector_size(2 * LMC__LANES)));   /* as many as w16 */
-#define LMC__U32 LMC__ISA(u32)
-#define LMC__I32 LMC__ISA(i32)
-#define LMC__U64 LMC__ISA(u64)
-#define LMC__F32 LMC__ISA(f32)
-
-LMC__INLINE_ISA LMC__I32 LMC__ISA(predicted_scales)(const uint8_t *second, const lmc__grid *grid)
-{
-    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
-                  max = (int32_t)LMC__MAX_SCALE;
-    LMC__I32 p;
-    memcpy(&p, second, sizeof p);
-    p &= 0x7FFFFFFF;
-    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
-    p = LMC__PICK(p < min, min, p);
-    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_linear_step)(uint8_t *dst, const uint16_t *symbols,
-                                                   LMC__I32 scale, int32_t min)
-{
-    LMC__ISA(u16) s;
-    LMC__I32 q;
-    LMC__F32 v;
-    memcpy(&s, symbols, sizeof s);
-    q = __builtin_convertvector(s, LMC__I32);
-    q = (q + (min - 1)) & (LMC__I32)(q != 0);
-    v = __builtin_convertvector(q, LMC__F32) * (LMC__F32)scale;
-    memcpy(dst, &v, sizeof v);
-}
-
-LMC__INLINE_ISA void LMC__ISA(restore_log_step)(uint8_t *dst, const uint16_t *symbols,
-                                                uint32_t scale, const lmc__grid *grid,
-                                                int32_t limit, int is_signed)
-{
-    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
-                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
-    LMC__ISA(u16) s;
-    LMC__I32 q, t, sign, is;
-    memcpy(&s, symbols, sizeof s);
-    t = __builtin_convertvector(s, LMC__I32);
-    is = t != 0;
-    t -= 1;
-    sign = t << 31;
-    q = (is_signed ? t >> 1 : t) + grid->min;
-    q = LMC__PICK(q > limit, limit, q);
-    q = LMC__PICK(q < -limit, -limit, q);
-    q *= (int32_t)grid->step;
-    q = LMC__PICK(q > high, high, q);
-    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
-    if (is_signed) q |= sign;
-    q &= is;
-    memcpy(dst, &q, sizeof q);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                            uint32_t scale, const lmc__grid *grid)
-{
-    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
-    const LMC__I32 zero = {0};
-    size_t i = 0;
-    if (grid->is_log && grid->is_signed)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 1);
-    else if (grid->is_log)
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_log_step)(dst + 4 * i, symbols + i, scale, grid, limit, 0);
-    else
-        for (; i + LMC__LANES <= n; i += LMC__LANES)
-            LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i, zero + (int32_t)scale,
-                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(restore_updates)(uint8_t *dst, const uint16_t *symbols,
-                                               const uint8_t *second, size_t n,
-                                               const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        LMC__ISA(restore_linear_step)(dst + 4 * i, symbols + i,
-                                      LMC__ISA(predicted_scales)(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
-}
-
-LMC__STATIC_ISA void LMC__ISA(join_symbols)(uint16_t *symbols, const uint8_t *high,
-                                            const uint8_t *low, size_t n, unsigned low_bits)
-{
-    size_t i;
-    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
-        LMC__ISA(w8) h, l;
-        LMC__ISA(w16) s;
-        memcpy(&h, high + i, sizeof h);
-        s = __builtin_convertvector(h, LMC__ISA(w16)) << low_bits;
-        if (low) {
-            memcpy(&l, low + i, sizeof l);
-            s |= __builtin_convertvector(l, LMC__ISA(w16));
-        }
-        memcpy(symbols + i, &s, sizeof s);
-    }
-    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
-}
-
-#undef LMC__U32
-#undef LMC__I32
-#undef LMC__U64
-#undef LMC__F32
-#undef LMC__LANES
-#undef LMC__ISA
-#undef LMC__INLINE_ISA
-#undef LMC__STATIC_ISA
-/* -- */
-
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
- * the scalar loop makes one load a symbol. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif
 #endif /* LMC_NO_QUANTIZE */
 
@@ -6070,24 +5472,23 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
         lmc__count_classes_##isa, lmc__ungroup_##isa, patch,
 #define LMC__ENCODERS(isa, split_root, list_changes)
 
-/* of grids.h */
+/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#define LMC__GRID_DECODERS(isa, stream)                                                            \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, stream,
 #endif
-#define LMC__GRID_ENCODERS(isa, or_scalar)
-#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
-/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream)                                                                \
+    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
 #else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -6103,14 +5504,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
- * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -6133,14 +5533,13 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -6155,7 +5554,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -6217,9 +5616,7 @@ static int lmc__cpu_has(enum lmc_tier tier)
      * and later have all */
     return (xcr0 & 0xE6) == 0xE6 && (b7 & 0xC0030000u) == 0xC0030000u && (c7 & 0x4542) == 0x4542;
 }
-#endif
 
-#if LMC__X86
 /* The table of AVX2 for this CPU: leaf 7 ecx, bit 10, as above. */
 static const lmc__kernels *lmc__avx2_kernels(void)
 {
@@ -6543,7 +5940,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;
@@ -6826,25 +6222,6 @@ static lmc__scratch *lmc__open_workspace(lmc__stack *stack, void *ws, size_t ws_
     return (lmc__scratch *)(void *)((uint8_t *)ws + skip);
 }
 
-/* == codec/cost.h ============================================================================== */
-
-/* What the encoder's choices cost: bits, and time. Of all ways to code a list it takes the one with
- * the least
- *
- *     bits * (time that a bit is worth) + time
- *
- * where the time is that of coding and of decoding together. So each level is one number, the worth
- * of a bit, and all levels lie on one curve, which bench/levels.py draws. Times are a table, not
- * measured: bytes must not depend on the machine. Other tiers and cores are faster or slower by a
- * factor that is much the same for all steps, and a factor only shifts the levels along the curve.
- *
- * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
-
-LMC__INLINE int lmc__is_level(enum lmc_level level)
-{
-    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
-}
-
 /* == codec/block_header.h ====================================================================== */
 
 /* The 24 bytes in front of each block (spec 5), written and read:
@@ -6873,7 +6250,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -6906,17 +6282,15 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->has_prediction = is_predicted;
     info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->is_stored)
-        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
-    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
+    if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
+    else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
-    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
-                            !(grouping & LMC__SPARSE)),
-               LMC_ERR_CORRUPT);
+        LMC__VALID((width == 2 || width == 4) && !order && !grouping);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
+    LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)));
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -6927,7 +6301,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__VALID(src[0] == LMC__BLOCK_SYNC);
     LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);
@@ -7010,15 +6384,14 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     g->s = (mode - LMC__MASK_GAPS) >> 1;
     g->polarity = (mode - LMC__MASK_GAPS) & 1;
     g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    LMC__VALID(end - in >= 3);
     g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    LMC__VALID(g->k >= 1 && g->k <= n);
     g->low = in + 3;
     g->low_size = (g->k * g->s + 7) / 8;
     g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(g->room >= g->low_size);
+    LMC__VALID((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0);
     g->quotients = g->low + g->low_size;
     g->size = g->room - g->low_size;
     return LMC_OK;
@@ -7049,7 +6422,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
             j++;
             positions[i++] = (uint32_t)position;
             if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                LMC__VALID(position < own.n);
                 g->word = word;
                 g->sum = sum;
                 g->at = at;
@@ -7058,7 +6431,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
                 return LMC_OK;
             }
         }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        LMC__VALID(at < own.size);
         word = lmc__load_bits(own.quotients, own.size, 8 * at);
         at += 8;
     }
@@ -7068,7 +6441,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    LMC__VALID(g->quotients[size - 1] >> (g->bit & 7) == 1);
     *in = g->quotients + size;
     return LMC_OK;
 }
@@ -7158,15 +6531,15 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     const size_t size = (n + 7) / 8;
     unsigned mode = 0;
     if (lmc__has_mode(nesting, n)) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         mode = *d->in++;
     }
     if (mode == 0) {
         *mask = lmc__take(d, size);
-        LMC__CHECK(*mask, LMC_ERR_CORRUPT);
+        LMC__VALID(*mask);
     } else if (is_of_class && mode >= LMC__MASK_GAPS) {
         uint8_t *list;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         list = lmc__push_list(&d->stack, size);
         LMC__CHECK(list, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
         LMC__TRY(lmc__get_gaps(&d->in, d->end, mode, n, list));
@@ -7174,7 +6547,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
     } else {
         lmc__tree *const tree = &d->scratch->trees[nesting + 1];
         uint8_t *list, *spare;
-        LMC__CHECK(mode <= 2 * LMC__FROZEN_LEVELS, LMC_ERR_CORRUPT);
+        LMC__VALID(mode <= 2 * LMC__FROZEN_LEVELS);
         list = lmc__push_list(&d->stack, size);
         spare = lmc__push_list(&d->stack, size);
         LMC__CHECK(list && spare, LMC_ERR_WORKSPACE); /* cannot happen: see lmc__mask_stack_size */
@@ -7183,7 +6556,7 @@ static enum lmc_status lmc__get_mask(lmc__decoder *d, unsigned nesting, int is_o
         d->stack.top = spare; /* the list stays for as long as its node needs it */
         *mask = list;
     }
-    LMC__CHECK(lmc__is_tail_clear(*mask, size, n), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_tail_clear(*mask, size, n));
     return LMC_OK;
 }
 
@@ -7238,7 +6611,7 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (node.end_leaf - node.first_leaf == 1) {
         if (node.first_leaf == tree->escape) {
             const uint8_t *const symbols = lmc__take(d, n);
-            LMC__CHECK(symbols, LMC_ERR_CORRUPT);
+            LMC__VALID(symbols);
             memcpy(list, symbols, n);
         } else memset(list, tree->symbol[node.first_leaf], n);
         return LMC_OK;
@@ -7247,9 +6620,8 @@ static enum lmc_status lmc__get_node(lmc__decoder *d, lmc__node node, uint8_t *l
     if (flat_depth) {
         const uint8_t *const bits = lmc__take(d, flat_depth * row);
         unsigned i;
-        LMC__CHECK(bits, LMC_ERR_CORRUPT);
-        for (i = 0; i < flat_depth; i++)
-            LMC__CHECK(lmc__is_tail_clear(bits + i * row, row, n), LMC_ERR_CORRUPT);
+        LMC__VALID(bits);
+        for (i = 0; i < flat_depth; i++) LMC__VALID(lmc__is_tail_clear(bits + i * row, row, n));
         d->k->unflatten(list, bits, n, tree->symbol + node.first_leaf, flat_depth);
         return LMC_OK;
     }
@@ -7267,23 +6639,22 @@ static enum lmc_status lmc__get_tree_header(lmc__decoder *d, int has_escape)
     uint8_t lengths[256];
     unsigned first, count, n_fields, escape_length = 0, i;
     const uint8_t *const range = lmc__take(d, 2), *fields;
-    LMC__CHECK(range, LMC_ERR_CORRUPT);
+    LMC__VALID(range);
     first = range[0];
     count = range[1] + 1u;
     n_fields = count + (has_escape ? 1 : 0);
-    LMC__CHECK(first + count <= 256, LMC_ERR_CORRUPT);
+    LMC__VALID(first + count <= 256);
     fields = lmc__take(d, (n_fields + 1) / 2);
-    LMC__CHECK(fields, LMC_ERR_CORRUPT);
-    LMC__CHECK(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(fields);
+    LMC__VALID(n_fields % 2 == 0 || fields[n_fields / 2] >> 4 == 0);
     for (i = 0; i < count; i++) lengths[i] = fields[i / 2] >> 4 * (i & 1) & 15;
     if (has_escape) {
         escape_length = fields[count / 2] >> 4 * (count & 1) & 15;
-        LMC__CHECK(escape_length, LMC_ERR_CORRUPT);
+        LMC__VALID(escape_length);
     }
-    LMC__CHECK(lengths[0] && lengths[count - 1], LMC_ERR_CORRUPT);
-    LMC__CHECK(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
-                                     escape_length),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lengths[0] && lengths[count - 1]);
+    LMC__VALID(lmc__tree_set_lengths(&d->scratch->trees[0], lengths, first, first + count - 1,
+                                     escape_length));
     return LMC_OK;
 }
 
@@ -7306,20 +6677,20 @@ static enum lmc_status lmc__begin_list(lmc__decoder *d, lmc__side *side, uint8_t
     unsigned mode;
     uint8_t *list;
     lmc__node node;
-    LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in < d->end);
     mode = *d->in++;
-    LMC__CHECK(mode <= LMC__PLANE_TREE_ESCAPE, LMC_ERR_CORRUPT);
+    LMC__VALID(mode <= LMC__PLANE_TREE_ESCAPE);
     side->list = NULL;
     side->value = 0;
     if (mode == LMC__PLANE_CONSTANT) {
-        LMC__CHECK(d->in < d->end, LMC_ERR_CORRUPT);
+        LMC__VALID(d->in < d->end);
         side->value = *d->in++;
         return LMC_OK;
     }
     if (mode == LMC__PLANE_RAW) {
         const size_t left = (size_t)(d->end - d->in);
         const uint8_t *const raw = lmc__take(d, n);
-        LMC__CHECK(raw, LMC_ERR_CORRUPT);
+        LMC__VALID(raw);
         side->list = raw;
         if (left >= n + slack) return LMC_OK;
         side->list = list = lmc__push_list(&d->stack, n);
@@ -7395,7 +6766,7 @@ static enum lmc_status lmc__get_planes(lmc__decoder *d, uint8_t *dst, size_t n, 
         planes.row[p] = lmc__row_of(d, &side, n);
         LMC__CHECK(planes.row[p], LMC_ERR_WORKSPACE);
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     *crc =
         d->k->join_root(d->k, dst, lmc__join_from(&planes, root.mask ? &root : NULL, width, order),
                         n, d->streaming);
@@ -7438,7 +6809,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
         if (!gaps.polarity) {
             *fits = gaps.k <= room;
@@ -7530,7 +6901,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
         n_changed += s.n_changed[c];
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     if (dst == base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);
@@ -7578,9 +6949,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
-    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    LMC__VALID(thresholds);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
-        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        LMC__VALID(thresholds[c] > (c ? thresholds[c - 1] : 0));
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
@@ -7623,25 +6994,24 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
 {
-    const unsigned width = info->width;
+    const lmc__delta_block block = {base, info->n, info->width, order, &g->grouping};
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, info->n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+        LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < width; p++)
+        for (p = g->grouping.n_natural; p < info->width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
-    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
-                         d->streaming);
+    *crc = d->k->ungroup(d->k, dst, &g->sides, &block, d->streaming);
     return LMC_OK;
 }
 
@@ -7665,32 +7035,6 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return LMC_OK;
 }
-
-/* == codec/put_quantised.h ===================================================================== */
-
-/* Encodes quantised blocks (spec/quantised.md). Their payload is
- *
- *   head | table | positions, values of exceptions | scales | Low | High
- *
- * where the last three are lists of bytes, coded as any plane is (spec 6). One strip at a time:
- *
- *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *                   |                                                             |
- *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
- *
- * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders.
- *
- * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
- * n together; there are 10 n, and room for masks. */
-
-/* The elements of a block, or of a part of it. */
-typedef struct lmc__quant_source {
-    const uint8_t *elements;
-    const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
-    uint64_t first; /* the number of the first in its tensor, from which groups are counted */
-    size_t n;
-} lmc__quant_source;
 
 /* == codec/get_quantised.h ===================================================================== */
 
@@ -7743,45 +7087,41 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
                    group_size = lmc__load32(p + 20);
     memset(head, 0, sizeof *head);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
     q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    LMC__VALID(min == 0 || min >= 0u - 65535u);
     q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+    LMC__VALID(q->grid.is_log || !q->grid.is_signed);
+    LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
-                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
-               LMC_ERR_CORRUPT);
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
+    LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
     /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
      * 0. */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                       head->first_group == 0,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                   head->first_group == 0);
     } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                       head->first_group <= group_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                   head->first_group <= group_size);
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
@@ -7795,21 +7135,20 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 {
     lmc__quant_params *const q = &head->params;
     uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
-               LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >=
+               2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        LMC__VALID(q->table[i] > previous);
         previous = q->table[i];
     }
     head->positions = d->in;
     for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__VALID(position < info->n && (i == 0 || position > previous));
         previous = position;
     }
     head->values = d->in;
@@ -7819,8 +7158,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
     return LMC_OK;
 }
 
@@ -7880,7 +7218,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        if (q->table_size)
+            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
@@ -7929,13 +7268,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     /* Exceptions, too, must have codes that there are: their symbols are looked up with the
      * rest. */
     if (head.params.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
-                             : high.value <= head.params.table_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;
@@ -8084,7 +7422,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
-    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    LMC__VALID(info.encoded_size == src_size);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction && o.prediction)
@@ -8093,34 +7431,6 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
                                (const uint8_t *)o.prediction, 0, ws, ws_size));
     *dst_size = info.size;
     return LMC_OK;
-}
-
-/* == quantise/quantizer.h ====================================================================== */
-
-/* lmc_quantizer: the parameters that block codecs read, with the memory that they lie in and what
- * is known of their loss.
- *
- *   quantise/fit.h        makes one from a tensor's elements
- *   snapshot/requantise.h makes one from a tensor's blocks, to code it again
- *   tensor/, snapshot/    ask here for parameters and loss, and whether it is of their tensor
- *   codec/                knows the parameters only
- *
- * The caller keeps it until all that was told of it is done: writers and jobs hold pointers to
- * the parameters. It does not change once it was made, so threads may share it. One that keeps
- * its tensor as it is (is_lossless) is to everyone but the caller as if there were none. */
-
-/* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
-LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
-{
-    (void)q;
-    return NULL;
-}
-
-LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
-{
-    const lmc_loss none = {0, LMC_MEASURE_NONE, 0};
-    (void)q;
-    return none;
 }
 
 /* == tensor/wave.h ============================================================================= */
@@ -8136,7 +7446,6 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
  * parallel->run is the only thing that synchronises: what was planned before is seen by all tasks,
  * and what they did is seen after it. The library takes no locks. */
 
-/* What the tasks of a wave share. */
 typedef struct lmc__wave {
     const lmc__kernels *k;
     lmc__job *jobs;      /* NULL where jobs are part of larger structs */
@@ -8156,7 +7465,6 @@ static unsigned lmc__count_workers(const lmc_parallel *parallel)
     return parallel ? parallel->n_workers : 1;
 }
 
-/* NULL, or one that can be called. */
 static int lmc__is_parallel(const lmc_parallel *parallel)
 {
     return !parallel || (parallel->run && parallel->n_workers >= 1 && parallel->n_workers <= 1024);
@@ -8381,7 +7689,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -8424,7 +7731,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {
@@ -8471,12 +7777,12 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 {
     const uint8_t *const src = t->src + t->used;
     const size_t left = t->src_size - t->used;
-    LMC__CHECK(t->block <= UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(t->block <= UINT32_MAX);
     job->number = (uint32_t)t->block++;
     LMC__TRY(lmc__read_block_info(t->wave.k, src, left, job->number, &job->info));
     LMC__CHECK(job->info.encoded_size <= left, LMC_ERR_TRUNCATED);
     if (t->block_size == 0) t->block_size = job->info.size;
-    LMC__CHECK(job->info.size == lmc__min64(t->block_size, t->total_size - t->at), LMC_ERR_CORRUPT);
+    LMC__VALID(job->info.size == lmc__min64(t->block_size, t->total_size - t->at));
     job->src = src;
     t->used += job->info.encoded_size;
     t->at += job->info.size;
@@ -8565,7 +7871,7 @@ LMC_API enum lmc_status lmc_tensor_decode_range(void *dst, size_t size, const vo
         lmc__run_tasks(options->parallel, lmc__decode_task, &t.wave, n);
         LMC__TRY(lmc__wave_status(&t.wave, n));
     }
-    if (offset == 0 && size == total_size) LMC__CHECK(t.used == src_size, LMC_ERR_CORRUPT);
+    if (offset == 0 && size == total_size) LMC__VALID(t.used == src_size);
     return LMC_OK;
 }
 
@@ -8646,7 +7952,6 @@ static enum lmc_status lmc__append(lmc__buffer *b, const void *data, size_t more
     return LMC_OK;
 }
 
-/* Little-endian. */
 static enum lmc_status lmc__append32(lmc__buffer *b, uint32_t v)
 {
     uint8_t field[4];
@@ -8890,7 +8195,6 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has a fingerprint for each tensor, or one for itself if it has none. */
 static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
@@ -8920,7 +8224,6 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
-/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[12];
@@ -8957,7 +8260,6 @@ static void lmc__end_fingerprint(lmc__digester *d)
     lmc__begin_fingerprint(d);
 }
 
-/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
@@ -9001,7 +8303,6 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
     }
 }
 
-/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
@@ -9026,7 +8327,6 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
-/* 8 bytes at `magic` begin a file of a draft. */
 static int lmc__is_draft(const uint8_t *magic)
 {
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
@@ -9048,16 +8348,14 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
     LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
     LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
-    /* R3-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
-               LMC_ERR_CHECKSUM);
+               LMC_ERR_CHECKSUM);                                              /* R3-4 */
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
     LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    /* R3-10 */
-    LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
+    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
     return LMC_OK;
 }
 
@@ -9109,15 +8407,13 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
-    /* R3-16 */
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__VALID(memcmp(trailer + 32, lmc__end_magic, 8) == 0); /* R3-15 */
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28),
+               LMC_ERR_CHECKSUM);                                    /* R3-16 */
     LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
     LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
-    /* R3-20 to R3-22 */
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+               lmc__load64(trailer + 16) == total); /* R3-20 to R3-22 */
     return LMC_OK;
 }
 
@@ -9138,7 +8434,6 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
  * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
  * for each worker, or one block if that is larger, whatever the file's size. */
 
-/* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
@@ -9147,16 +8442,13 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
-    /* encoding: job.src is not the coder's, so it may change at any time */
-    int may_change;
-    size_t run; /* a reader's: number of its run */
+    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;     /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
-    /* restoring: its prediction is not there, so only its payload is checked */
-    int is_unread;
-    /* restoring with write_at: where in the file the block belongs */
-    uint64_t file_offset;
+    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -9230,7 +8522,6 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
  * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
-/* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
     return (uint64_t)lmc__count_workers(c->parallel) *
@@ -9314,7 +8605,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
-/* The first error of n jobs, in order. */
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 {
     size_t i;
@@ -9412,11 +8702,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    /* R3-12 */
-    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
-               LMC_ERR_CORRUPT);
-    /* R3-13 */
-    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
     return LMC_OK;
 }
 
@@ -9437,7 +8724,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
@@ -9604,11 +8890,9 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
     /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
-    LMC__CHECK(!(*place & flags & LMC__PATH_IS_ENTRY), LMC_ERR_CORRUPT);
-    LMC__CHECK(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
+    LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
+    LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
     set->n += *place == 0;
     *place |= key | flags;
     return LMC_OK;
@@ -9668,7 +8952,6 @@ static int lmc__is_ancillary(const lmc__section *section)
     return lmc__is_lower(section->kind[0]);
 }
 
-/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
@@ -9688,10 +8971,10 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
-    LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section->kind));
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
-               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
+               LMC_ERR_UNSUPPORTED);                 /* R4-3 */
+    LMC__VALID(section->size <= LMC__MAX_BODY_SIZE); /* R4-5 */
     return LMC_OK;
 }
 
@@ -9718,7 +9001,7 @@ static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes
 /* One byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
-    LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) != 0);
     *v = lmc__take8(c);
     return LMC_OK;
 }
@@ -9731,21 +9014,20 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     uint8_t byte;
     *v = 0;
     do {
-        LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) != 0);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2-1 */
+        LMC__VALID(shift < 63 || byte <= 1); /* R2-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2-1 */
+    LMC__VALID(byte != 0 || shift == 7); /* R2-1 */
     return LMC_OK;
 }
 
-/* One that is at most max. */
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
-    LMC__CHECK(*v <= max, LMC_ERR_CORRUPT);
+    LMC__VALID(*v <= max);
     return LMC_OK;
 }
 
@@ -9755,7 +9037,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 {
     uint64_t v;
     LMC__TRY(lmc__get_limited(c, &v, max));
-    LMC__CHECK(v <= lmc__left(c), LMC_ERR_CORRUPT);
+    LMC__VALID(v <= lmc__left(c));
     *size = (uint32_t)v;
     *p = lmc__take_bytes(c, (size_t)v);
     return LMC_OK;
@@ -9770,9 +9052,8 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
-        /* R4-54 */
-        LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R4-55 */
+        LMC__VALID(size <= lmc__left(c) && (is_first || tag > last)); /* R4-54 */
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);              /* R4-55 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -9780,7 +9061,6 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     return LMC_OK;
 }
 
-/* Bytes of a varint. */
 static unsigned lmc__varint_size(uint64_t v)
 {
     unsigned n = 1;
@@ -9823,13 +9103,11 @@ static int64_t lmc__unzigzag(uint64_t v)
  *
  * A name is told by what it shares with that of an earlier entry of the section. */
 
-/* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    lmc_file file;  /* its arrays and strings are in the stream's memory */
-    size_t stream;  /* that it is a part of, */
-    uint64_t start; /* and where in that it begins */
-    /* 1. In lists of damaged files 0: its FILE section is lost. */
-    int is_described;
+    lmc_file file;    /* its arrays and strings are in the stream's memory */
+    size_t stream;    /* that it is a part of, */
+    uint64_t start;   /* and where in that it begins */
+    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -9838,7 +9116,6 @@ typedef struct lmc__listed_file {
     lmc__buffer text_at;
 } lmc__listed_file;
 
-/* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
     size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
@@ -9847,7 +9124,6 @@ typedef struct lmc__stream {
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
-/* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
@@ -9905,7 +9181,6 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
     return LMC_OK;
 }
 
-/* The last stream goes, with its files. */
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -10007,21 +9282,17 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R4-35 */
-        LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
-            /* R4-36 */
-            LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, name, size) != 0,
-                       LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
+                       memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
         (void)lmc__put_chars(x, "", 1);
     }
     LMC__TRY(lmc__get8(c, &t->rank));
-    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    LMC__VALID(t->rank <= LMC_MAX_RANK); /* R4-37 */
     t->shape = x->tensors ? x->words + x->n_words : NULL;
     for (i = 0; i < t->rank; i++, x->n_words++) {
         LMC__TRY(lmc__get_varint(c, &v));
@@ -10030,7 +9301,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
     if (!x->tensors) return LMC_OK;
     t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
-    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
+    LMC__VALID(t->size != UINT64_MAX); /* R4-39 */
     return LMC_OK;
 }
 
@@ -10051,20 +9322,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &back));
-    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    LMC__VALID(!(form & LMC__TENSOR_IS_LIKE) || back != 0); /* R4-30 */
     if (back) {
         LMC__TRY(lmc__get8(c, &prefix));
         LMC__TRY(lmc__get8(c, &suffix));
     }
     LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
-    /* R2-3 */
-    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    LMC__VALID(middle_size == 0 || memchr(middle, 0, middle_size) == NULL); /* R2-3 */
     if (x->tensors && back) {
         const lmc__item *item;
-        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        LMC__VALID(back <= x->n_tensors); /* R4-30 */
         reference = &x->tensors[x->n_tensors - back];
         item = &x->items[x->n_tensors - back];
-        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        LMC__VALID(prefix + suffix <= item->size); /* R4-31 */
         before = item->name;
         behind = item->name + item->size - suffix;
     }
@@ -10074,7 +9344,7 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     (void)lmc__put_chars(x, "", 1);
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+        LMC__VALID(gap != 0); /* R4-33 */
     }
     if (!(form & LMC__TENSOR_IS_LIKE)) {
         LMC__TRY(lmc__parse_type(x, &t));
@@ -10085,20 +9355,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
         t.size = reference->size;
     }
     if (form & LMC__TENSOR_HAS_LOSS) {
-        LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 6);
         t.loss.generation = lmc__take8(c);
         t.loss.measure = (enum lmc_measure)lmc__take8(c);
         t.loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
-        /* R4-38 */
-        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);        /* R4-38 */
+        LMC__VALID(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE); /* R4-38 */
     }
     if (x->tensors) {
         const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
                                 NULL};
-        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        LMC__VALID(gap <= file->size - *position);
         t.offset = *position + gap;
-        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        LMC__VALID(t.size <= file->size - t.offset); /* R4-40 */
         *position = t.offset + t.size;
         x->tensors[x->n_tensors] = t;
         x->items[x->n_tensors] = item;
@@ -10121,10 +9390,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     memset(&file, 0, sizeof file);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
-                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(form & LMC__FILE_IS_UNKNOWN) ||
+               (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1)); /* R4-16 */
     LMC__TRY(lmc__get8(c, &prefix));
     LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
     if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
@@ -10136,23 +9403,21 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
         file.mode = (uint32_t)v;
     }
     if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 12);
         file.has_mtime = 1;
         file.mtime_s = (int64_t)lmc__take64(c);
         file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+        LMC__VALID(file.mtime_ns <= 999999999u); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
-    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    LMC__VALID(!x->tensors || prefix <= x->path_size); /* R4-17 */
     file.path = lmc__put_chars(x, x->path, prefix);
     (void)lmc__put_chars(x, rest, rest_size);
     (void)lmc__put_chars(x, "", 1);
     x->path = file.path;
     x->path_size = prefix + rest_size;
-    /* R4-23 */
-    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size)); /* R4-23 */
     file.n_tensors = (size_t)n_tensors;
     if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
     for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
@@ -10162,7 +9427,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     f->file = file;
     f->start = x->start;
     if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    LMC__VALID(file.size <= LMC__MAX_FILE_SIZE - x->start); /* R4-13 */
     x->start += file.size;
     return LMC_OK;
 }
@@ -10184,13 +9449,13 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     uint64_t i;
     int pass;
     LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     memset(&x, 0, sizeof x);
     for (pass = 0; pass < 2; pass++) {
         x.c.p = body;
         x.c.end = body + size;
         LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
-        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        LMC__VALID(x.n_files >= 1); /* R4-14 */
         x.path = "";
         x.path_size = 0;
         for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
@@ -10212,7 +9477,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
+        LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -10228,9 +9493,8 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
         size_t shared = 0;
-        /* R4-24 */
-        LMC__CHECK(i == 0 || (*file->path && (!first->is_described || *first->file.path)),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(i == 0 ||
+                   (*file->path && (!first->is_described || *first->file.path))); /* R4-24 */
         while (file->path[shared] && file->path[shared] == before[shared]) shared++;
         LMC__TRY(lmc__add_path(&l->paths, file->path, shared, file->kind == LMC_FILE_DIRECTORY));
         before = file->path;
@@ -10255,7 +9519,7 @@ LMC__COLD static enum lmc_status lmc__list_files(lmc__listing *l, const uint8_t 
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+    return t->loss;
 }
 
 /* How an entry may refer to another one, and bytes of it that depend on that. */
@@ -10279,7 +9543,6 @@ static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int st
     return i;
 }
 
-/* Of what Dtype, Rank, Shape and Size take. */
 static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
@@ -10371,7 +9634,6 @@ static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t po
     return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
-/* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -10592,15 +9854,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-/* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
-               LMC_ERR_CORRUPT);
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 
@@ -10622,13 +9879,12 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    LMC__VALID(run->size >= 1); /* R4-42 */
     LMC__TRY(lmc__get_varint(c, &block_size));
-    /* R4-43 */
     LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
                    block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
                    (block_size & (block_size - 1)) == 0,
-               LMC_ERR_UNSUPPORTED);
+               LMC_ERR_UNSUPPORTED); /* R4-43 */
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     if (run->prediction > LMC__PREDICT_OWN) {
@@ -10637,7 +9893,7 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     }
     run->block_size = (size_t)block_size;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R4-46 */
+    LMC__VALID(run->n_blocks <= UINT32_MAX); /* R4-46 */
     return LMC_OK;
 }
 
@@ -10649,15 +9905,15 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = 0;
     s->base_offset = 0;
     LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(s->size != 0, LMC_ERR_CORRUPT); /* R4-47 */
+    LMC__VALID(s->size != 0); /* R4-47 */
     LMC__TRY(lmc__get_varint(c, &reference));
     if (reference-- == 0) return LMC_OK;
     *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
-    LMC__CHECK(*last >= 0 && *last < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(*last >= 0 && *last < UINT32_MAX);
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R4-48 */
+        LMC__VALID(s->base_offset != 0); /* R4-48 */
     }
     return LMC_OK;
 }
@@ -10677,28 +9933,28 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     int64_t last = -1;
     lmc__segment s;
     lmc__cursor c = {body, body};
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
+    LMC__VALID(run->size <= limit - *position); /* R4-11 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R4-45 */
+        LMC__VALID(n_segments >= 1); /* R4-45 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
         for (i = 0; i < n_segments; i++) {
             const uint64_t left = run->start + run->size - s.start;
             LMC__TRY(lmc__get_segment(&c, &s, &last));
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R4-47 */
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R4-47 */
+            LMC__VALID(s.size <= left);                          /* R4-47 */
+            LMC__VALID(run->conversion == 0 || s.size % 2 == 0); /* R4-47 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
+        LMC__VALID(s.start == run->start + run->size); /* R4-47 */
     }
     run->has_records = lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));
@@ -10810,7 +10066,6 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-/* The next of those files begins. */
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
     b->facts_at = b->facts_end;
@@ -10861,7 +10116,6 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-/* The head of the body. */
 typedef struct lmc__index_head {
     uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
@@ -10897,19 +10151,16 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
     last.size = 0;
     for (i = 0; i < n; i++) {
         uint32_t key_size, value_size;
-        LMC__CHECK(lmc__left(c) >= 8, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 8);
         key_size = lmc__take32(c);
         value_size = lmc__take32(c);
-        /* R8-13 */
-        LMC__CHECK(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                       value_size <= LMC__MAX_VALUE_SIZE,
-                   LMC_ERR_CORRUPT);
-        LMC__CHECK(lmc__left(c) >= (uint64_t)key_size + value_size, LMC_ERR_CORRUPT);
+        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
+                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
         next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
         next.size = key_size;
-        LMC__CHECK(memchr(next.name, 0, key_size) == NULL, LMC_ERR_CORRUPT);
-        /* R8-14 */
-        LMC__CHECK(last.name == NULL || lmc__compare_names(&last, &next) < 0, LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
     }
     return LMC_OK;
@@ -10936,8 +10187,7 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    /* of that tensor; of the bytes of no tensor */
-    lmc__sha256 sha, outside;
+    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
     /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
@@ -10961,7 +10211,6 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
     return LMC_OK;
 }
 
-/* Tensors that have no more bytes to come. */
 LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
@@ -10972,7 +10221,6 @@ LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
     return LMC_OK;
 }
 
-/* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
     size_t n;
@@ -10991,14 +10239,12 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     return LMC_OK;
 }
 
-/* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
     LMC__TRY(lmc__finish_hashes(h));
     return lmc__finish_hash(h, &h->outside);
 }
 
-/* How many hashes of content the section has. */
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
     uint64_t n = l->n_files;
@@ -11098,7 +10344,6 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
         lmc__sha256_update(sha, entry, 8 + key_size + value_size);
 }
 
-/* n entries, one after another, which were checked. */
 static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -11115,15 +10360,11 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* H-2 */
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* H-5 */
-    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
 
@@ -11165,33 +10406,27 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
  * own, a Content_CRC that does not match is CHECKSUM. */
 
-/* Bytes of a stream. */
 typedef struct lmc__range {
     size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
+    lmc__buffer items; /* of the base, sorted: lmc__item */
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items */
     lmc__buffer backwards;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* what a conversion is made from */
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
-    /* or NULL */
-    const lmc_base *base;
+    const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
-    /* read_back reads the base, which is being overwritten; base is NULL */
-    int in_place;
+    int in_place; /* read_back reads the base, which is being overwritten; base is NULL */
 } lmc__origin;
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
@@ -11350,7 +10585,6 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)i - 1;
 }
 
-/* A place in a file of the base, or of this snapshot. */
 typedef struct lmc__place {
     size_t file_number;
     uint64_t start;
@@ -11521,7 +10755,6 @@ typedef struct lmc__meter {
     int is_running; /* a request is being answered: what it asks for is not another one */
 } lmc__meter;
 
-/* What so many bytes may cost, through so many snapshots. */
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
 {
     const uint64_t factor = LMC__WORK_FACTOR * n_links;
@@ -11560,7 +10793,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ * at the end of one buffer is moved to before what the other one holds:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
@@ -11568,23 +10801,21 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
- * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
- * section that refers to this snapshot.
+ * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
+ * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
+ * refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come.
+ * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
+ * come.
  *
- * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
+ * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
+ * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
-    /* of the section at hand; of a RUN, its segments */
-    lmc__buffer body, segments;
-    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
-    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
@@ -11603,11 +10834,10 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    /* -- what has been seen -- */
-    uint8_t header[LMC__HEADER_SIZE];
-    lmc__index_builder index; /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
-    lmc__listing listing;     /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* -- what has been seen -- */
+    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
+    lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
     uint64_t total; /* bytes of all runs */
@@ -11638,7 +10868,6 @@ typedef struct lmc__restorer {
 /* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
     return lmc__listed_at(&r->listing, r->file);
@@ -11655,7 +10884,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
  * those, or zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
@@ -11682,7 +10911,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
-/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
@@ -11707,9 +10936,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 }
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
- * written at once. */
+ * made, and reads on if the other buffer is free. Without threads what was decoded is written at
+ * once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -11741,9 +10969,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes. Room before what was read is that for the largest block of the run at hand
- * then; the next run's may be larger, and then what was read moves up. */
+/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
+ * the room there, which was for the blocks of another run. If nothing comes any more, nothing
+ * changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -11787,8 +11015,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there: they are used now, but stay where they are until more are
- * fetched. */
+/* The next size bytes, which are there, and stay until more are fetched. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -11796,9 +11023,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
- * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
- * compared, so whoever parses it parses what was written. */
+/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
+ * may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -11818,8 +11044,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
- * are to be checked: there is one at most. */
+/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -11828,16 +11053,16 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
         is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
-    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    LMC__VALID(!is_kept || r->hashes.size == 0);
+    LMC__VALID(r->listing.n_streams && !r->has_rows);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
- * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
- * index gets room for. In place, blocks that have bytes of two files could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
+ * not known yet of them the index gets room for. In place, blocks that have bytes of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -11869,7 +11094,7 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (l->n_streams == 0) return LMC_OK;
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (stream->is_unknown) stream->size = r->position;
-    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__end_restored(r));
     while (++r->file < l->n_files) {
@@ -11894,9 +11119,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
- * run says of its size; a prediction is read to where the block will be decoded over it. unread:
- * LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
+ * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -11914,7 +11138,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__VALID(info.size == size); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -11936,7 +11160,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
-    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+    if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction && unread != LMC_OK) {
@@ -11963,14 +11187,13 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given, so that must have reached the caller: the wave is decoded, and what it made is written,
- * before its first prediction is read. */
+ * given: so all that is decoded or planned is written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams && r->n_runs < UINT32_MAX);
     LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -11994,25 +11217,22 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
-/* The table of blocks: as they were. */
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
-    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams);
     LMC__TRY(lmc__index_run_end(&r->index));
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    /* R8-1, R8-2 */
-    LMC__CHECK(r->body.size == rows->size &&
-                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(
+        r->body.size == rows->size &&
+        (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0)); /* R8-1, R8-2 */
     r->has_rows = 1;
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
- * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
- * *metadata: where that begins, n entries. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
+ * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
+ * fingerprint and hashes. What is not known of files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                           lmc__cursor *metadata, uint32_t *n)
@@ -12023,36 +11243,30 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
+               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
     lmc__get_index_head(&head, r->body.data);
-    /* R8-3 */
-    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
+    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
+    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
     *metadata = c;
     *n = head.n_metadata;
     LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R8-4 */
-    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-/* Hands out n entries of metadata, which were checked. */
 static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
     const lmc_restore_options *const o = r->options;
@@ -12068,8 +11282,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, u
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
- * takes its blocks with it. */
+/* All of the stream, of which not a byte may be left. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -12088,7 +11301,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         index_at = r->offset;
         LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
-        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        LMC__VALID(r->has_rows == lmc__is_kind(&section, "INDX")); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
@@ -12107,8 +11320,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
-    /* R3-22 */
-    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
 }
@@ -12180,7 +11392,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
  * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
  * in it. */
 
-/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
@@ -12198,23 +11409,19 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* An ancillary section. */
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    /* the INDX section; what is parsed of it points into it */
-    lmc__buffer index;
-    /* lmc__reader_run; lmc__segment, of all of them */
-    lmc__buffer runs, segments;
+    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer keys, metadata;
+    lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
@@ -12265,12 +11472,10 @@ typedef struct lmc__index_parser {
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
-/* The last stream, if there is one, is complete. */
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;
-    LMC__CHECK(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size);
     return LMC_OK;
 }
 
@@ -12289,10 +11494,10 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc_file *const file = &lmc__listed_at(l, i)->file;
         const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
-        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(&x->c) >= lmc__facts_head_size(file) + size);
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
-            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
             stream->size = file->size; /* it is the only one of its stream */
         }
         file->crc = lmc__take32(&x->c);
@@ -12310,15 +11515,14 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     lmc__tables *const t = x->t;
     lmc__listing *const l = &t->listing;
     lmc__reader_run r;
-    LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams);
     memset(&r, 0, sizeof r);
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
     l->has_records |= r.run.has_records;
-    LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
-                   stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
+               stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
     r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
@@ -12337,27 +11541,26 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) >= 5);
     memcpy(section.kind, lmc__take_bytes(c, 4), 4);
-    LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section.kind));
     LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
-    LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(stored >= LMC__SECTION_HEADER_SIZE);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
-        LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
+        LMC__VALID(x->t->listing.n_streams);
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
         LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
-        LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"));
         LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        LMC__VALID(size <= lmc__left(c));
         body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
-            LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
+            LMC__VALID(stored == LMC__SECTION_HEADER_SIZE + size);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
         } else LMC__TRY(lmc__parse_run_entry(x, body, (size_t)size, stored));
     }
@@ -12403,11 +11606,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
-    if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
     else LMC__TRY(lmc__check_header(head.header, k));
     x.features = lmc__get_features(head.header);
     for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
-    LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
+    LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
     metadata = x.c;
@@ -12417,9 +11620,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
     return LMC_OK;
@@ -12432,32 +11634,30 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * which is read to that place. Only the first and the last of a range may be wanted in part, and
  * take a buffer.
  *
  * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
- * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
  *
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
- * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
- * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
+ * Where they are not, a link is asked for less than a block, again and again for neighbours. It
+ * then decodes to a *window*, from which the next questions are answered. What all of that may cost
+ * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
+ * while a prediction is read.
  *
- * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
- * latter bring tables with gaps, and a way to read a run of their own (read_run). */
+ * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
+ * read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
+     * code of several runs; else none */
     lmc__buffer held;
     /* of what is being read whole; the body of the section of hashes, once they were asked for */
     lmc__buffer fingerprints, hashes;
     /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -12465,17 +11665,14 @@ struct lmc_reader {
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* what the header tells; all features, if it is lost */
-    lmc_snapshot_info info;
+    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
-    lmc__windows as_base, back;
-    /* the chain's: own_meter, or that of the base or lender */
-    lmc__meter own_meter, *meter;
+    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
@@ -12483,10 +11680,8 @@ struct lmc_reader {
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    /* what a larger struct has beside; or NULL */
-    void (*free_extra)(lmc_reader *reader);
-    /* of that, which begins with this one */
-    size_t struct_size;
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -12494,7 +11689,6 @@ static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__listed_at(&r->tables.listing, i);
 }
-/* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
 {
     return lmc__stream_at(&r->tables.listing, f->stream);
@@ -12549,7 +11743,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* No bytes are held any more. */
 static void lmc__let_go(lmc_reader *r)
 {
     lmc__free_buffer(&r->held);
@@ -12563,13 +11756,13 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before what is held, the tail, it is read with as many bytes before it: these are held then, and
- * have the rows of most files. */
+ * before the tail, which is held, as many bytes before it are read, too, and held then: they have
+ * the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
-    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
@@ -12582,8 +11775,8 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
- * listed without. */
+ * predict them are there. Those of a base only if that is at hand: a delta may be listed
+ * without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -12598,14 +11791,12 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
@@ -12624,7 +11815,7 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
         lmc_block_info info;
         LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        LMC__VALID(info.encoded_size <= left);
         lmc__store32(rows, (uint32_t)info.encoded_size);
         lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
         code += info.encoded_size;
@@ -12655,13 +11846,12 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
-        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
-                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
+                   encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
         block_at[i] = at;
         at += encoded;
     }
-    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    LMC__VALID(at == run->end); /* R8-8 */
     block_at[i] = at;
     t->rows.size += (size_t)size;
     t->block_at.size += 8 * ((size_t)n + 1);
@@ -12670,8 +11860,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index: to fetch them again would be a request for nothing. Those that
- * are wrong are no reason not to open the file: whoever wants them will be told. */
+/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
+ * will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -12685,16 +11875,15 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
     return LMC_OK;
 }
 
-/* What the rows say of a block; they were read. */
 static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
 {
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
- * the header. A second one for what of a large index lies before it. The header itself is read
- * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be. Header, index and trailer must leave nothing out. */
+/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
+ * header. A second one for what of a large index lies before it. The header itself is read where it
+ * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
+ * be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -12714,17 +11903,15 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-                   index_size == total - LMC__TRAILER_SIZE - index_at,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
+               index_size == total - LMC__TRAILER_SIZE - index_at);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
-                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, "INDX") &&
+               section.size == index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
@@ -12767,12 +11954,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. A source that several workers read at once is near: there each
- * reads a block. */
+/* Code that is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
- * that ends there. Of what stands at an end of the run no rows are wanted. */
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
+ * ends there. At an end of the run no rows are wanted. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -12786,8 +11972,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 }
 
 /* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request, with the sections between
- * them; the others follow when it is their turn. */
+ * the first ones, as much as is fetched at once, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -12813,9 +11998,9 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
- * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
- * prediction of the first one, if that is not wanted whole. */
+/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
+ * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
+ * whole. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -12824,7 +12009,6 @@ typedef struct lmc__wanted {
     size_t n, head;
 } lmc__wanted;
 
-/* Predictions of blocks that are not wanted whole go there. */
 static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 {
     return &r->base[run->prediction == LMC__PREDICT_OWN];
@@ -12859,8 +12043,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows, and not one of another file with the same number and size. */
+/* The header of a block, which must be the very one that the index knows, and not one of another
+ * file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -12868,15 +12052,13 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     const uint8_t *entry = lmc__row_at(&r->tables, run, block);
     LMC__TRY(
         lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
-                   lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
+    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
+    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. A block that is not the one that the index knows is refused before it
- * is decoded. If the source can be read by several at once, each reads what it decodes. */
+/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -12898,7 +12080,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or will be, in c->in[0]. */
+ * their code is, or with parallel_reads will be, in c->in[0]. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -12936,9 +12118,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
- * wave by wave. has_code: all of it is in the coder's, and not too much. */
+/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
+ * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
+ * has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -12978,8 +12160,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
- * in one request, and its rows are made of it. */
+/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+ * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -13003,11 +12185,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
- * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
- * alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
+ * asked for from front to back is decoded once, and what is asked for here and there costs a block.
+ * Where a neighbour is damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -13070,8 +12251,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
- * on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -13083,7 +12263,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     return status;
 }
 
-/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -13091,9 +12270,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep; in damaged files runs may lie one over the other, so it is asked again. */
+/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
+ * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
+ * files is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -13114,7 +12293,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+ * says. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -13136,9 +12315,8 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                          LMC_FINGERPRINT_SIZE) == 0,
-                   LMC_ERR_CORRUPT); /* R8-11 */
+        LMC__VALID(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0); /* R8-11 */
     }
     return LMC_OK;
 }
@@ -13246,7 +12424,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
     LMC__TRY(lmc__get_section(&section, head, k));
-    LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, kind) && section.size == size);
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
     LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
                LMC_ERR_CHECKSUM);
@@ -13539,7 +12717,6 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* All predictions of the file are in place. */
 static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
@@ -13811,7 +12988,6 @@ static enum lmc_status lmc__write_memory(void *user, const void *data, size_t si
     return status;
 }
 
-/* All of it, or it fails. */
 static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;
@@ -14076,7 +13252,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 }
 
 #ifndef LMC_NO_STDIO
-/* A file to a file. */
 typedef struct lmc__file_to_file {
     FILE *src, *part;
     lmc__buffer part_path;
@@ -14119,7 +13294,6 @@ static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_pa
     return status;
 }
 
-/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
     return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);

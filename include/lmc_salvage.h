@@ -143,8 +143,7 @@ typedef struct lmc__found_block {
     /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
     uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
-    /* Another one of that key has other content. */
-    uint8_t is_doubtful;
+    uint8_t is_doubtful; /* Another one of that key has other content. */
 } lmc__found_block;
 
 /* Copies of a block that are tried before it counts as damaged. */
@@ -155,35 +154,28 @@ struct lmc_salvage {
     lmc_reader reader;
     /* Bytes of the file from view_at on, read at once; the body of one section. */
     lmc__buffer view, body;
-    /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer blocks;
+    lmc__buffer blocks; /* lmc__found_block, sorted by key when all are there. */
     /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
      * may have bytes of several files. */
     lmc__buffer range;
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
-    /* Fingerprints of the file at hand, as the digester finds them. */
-    lmc__buffer fingerprints;
-    /* What lmc_salvage_get_damage says. */
-    lmc_damage damage;
-    /* The file's, if it is intact. */
-    uint8_t header[LMC__HEADER_SIZE];
+    lmc__buffer fingerprints; /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc_damage damage;        /* What lmc_salvage_get_damage says. */
+    uint8_t header[LMC__HEADER_SIZE]; /* The file's, if it is intact. */
 
     /* -- the walk -- */
-    /* Where the index begins, if that is known; else the file's size. */
-    uint64_t end;
+    uint64_t end; /* Where the index begins, if that is known; else the file's size. */
     /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
     uint64_t rows_at, n_rows;
-    /* Bytes that were read twice. */
-    uint64_t claimed;
+    uint64_t claimed; /* Bytes that were read twice. */
 
     /* -- what was found -- */
-    /* The rows are those of BLKS, for all runs. */
-    int has_rows;
+    int has_rows; /* The rows are those of BLKS, for all runs. */
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -653,8 +645,7 @@ static enum lmc_status lmc__take_index(lmc_salvage *s, uint64_t at, uint64_t siz
  * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
  * of the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
-    /* Where it is, and where the last thing that was found ends. */
-    uint64_t at, last_end;
+    uint64_t at, last_end; /* Where it is, and where the last thing that was found ends. */
     /* The block that should come next; of those found the first since something was missing. */
     uint64_t next_block;
     size_t chain;
@@ -662,8 +653,7 @@ typedef struct lmc__walk {
     /* Bytes of its known runs; the run behind its last unknown one. */
     uint64_t covered;
     size_t certain;
-    /* The end of all streams was met. */
-    int is_ended;
+    int is_ended; /* The end of all streams was met. */
 } lmc__walk;
 
 /* What is at hand follows the last thing. */
@@ -1015,7 +1005,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     enum lmc_status status, prediction = run->prediction;
     lmc_block_info info;
     if (found->has_prediction && prediction == LMC_OK) {
-        LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        LMC__VALID(run->run.prediction != LMC__PREDICT_ZERO);
         prediction = lmc__read_prediction(
             &r->origin, &run->run, (uint64_t)block * run->run.block_size, dst, found->length);
     }
@@ -1024,9 +1014,8 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__reserve(&c->in[0], found->size));
     LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
-    LMC__CHECK(info.size == found->length && info.encoded_size == found->size &&
-                   info.has_prediction == found->has_prediction,
-               LMC_ERR_CORRUPT); /* it changed */
+    LMC__VALID(info.size == found->length && info.encoded_size == found->size &&
+               info.has_prediction == found->has_prediction); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,

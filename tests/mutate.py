@@ -128,7 +128,7 @@ def edits(code, at):
         yield at + match.start(1), at + match.end(1), "10"[int(match[1])], "returned"
     for match in re.finditer(r"\blmc__min(64)?\(", code):
         yield at + match.start(), at + match.end(), "lmc__bug_max(", "min"
-    for match in re.finditer(r"\bLMC__(TRY|CHECK)(?=\()", code):  # an error is not passed on; a rule is not checked
+    for match in re.finditer(r"\bLMC__(TRY|CHECK|VALID)(?=\()", code):  # an error is not passed on; a rule is not checked
         yield at + match.start(), at + match.end(), "lmc__bug_no_" + match[1].lower(), "removed"
 
 
@@ -160,6 +160,7 @@ CHOOSE = """
 #define lmc__bug_max(a, b) ((a) < (b) ? (b) : (a))
 #define lmc__bug_no_try(expression) (void)(expression)
 #define lmc__bug_no_check(condition, status) (void)0
+#define lmc__bug_no_valid(condition) (void)0
 static int lmc__bug;
 __attribute__((constructor)) static void lmc__choose_bug(void)
 {

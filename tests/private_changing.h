@@ -49,9 +49,9 @@ T_WRAP(size_t, partition,
        (uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src, size_t n, unsigned split),
        (mask, left, right, src, n, split))
 T_WRAP(uint32_t, group,
-       (const lmc__kernels *k, lmc__classes *classes, const uint8_t *src, const uint8_t *base,
-        size_t n, unsigned width, enum lmc__order order, const lmc__grouping *grouping),
-       (k, classes, src, base, n, width, order, grouping))
+       (const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
+        const lmc__delta_block *block),
+       (k, classes, src, block))
 T_WRAP(size_t, list_changes,
        (const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed, size_t most,
         const uint8_t *src, const uint8_t *base, size_t n, unsigned width),

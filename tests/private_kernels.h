@@ -16,8 +16,9 @@ static void fill(uint8_t *p, size_t size, uint64_t *seed, unsigned limit)
 
 static void test_crc(const lmc__kernels *k, uint64_t *seed)
 {
-    static const size_t sizes[] = {8183,  8184,  8185,  8191,  8192,  8193,
-                                   16368, 16384, 16392, 40000, 131072};
+    static const size_t sizes[] = {4095,  4096,  4097,  4160,  8183,  8184,  8185,  8191,
+                                   8192,  8193,  8703,  8704,  8705,  12287, 12288, 12300,
+                                   16368, 16384, 16392, 40000, 65536, 131072};
     size_t i, size;
     CHECK(k->crc32c(0, (const uint8_t *)"123456789", 9) == 0xE3069283u);
     for (i = 0; i < 900 + sizeof sizes / sizeof *sizes; i++) {
@@ -620,6 +621,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
     const unsigned kind = (unsigned)t_below(seed, 4), near = (unsigned)t_below(seed, 3);
     size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, total = 0, i;
     lmc__grouping grouping;
+    const lmc__delta_block block = {base, n, width, order, &grouping};
     lmc__classes classes;
     lmc__class_sides sides;
     unsigned c, p, first;
@@ -664,8 +666,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
     for (total = 0, c = 0; c < grouping.n_classes; c++)
         for (p = first; p < width; p++, total += next[c] + LMC__PAD + 1)
             classes.row[c][p] = lists + 1 + total;
-    CHECK(k->group(k, &classes, src, base, n, width, order, &grouping) ==
-          lmc__crc32c_scalar(0, src, n * width));
+    CHECK(k->group(k, &classes, src, &block) == lmc__crc32c_scalar(0, src, n * width));
     for (p = 0; p < first; p++)
         ok &= memcmp(classes.row[0][p], natural[p], n) == 0 && classes.row[0][p][-1] == 0xEE;
     for (c = 0; c < grouping.n_classes; c++)
@@ -705,7 +706,7 @@ static void test_group_n(const lmc__kernels *k, uint64_t *seed, unsigned width,
         streaming.next_size = streaming.is_on ? n * width : 0;
         dst = in_place ? base : t_tail(&guard_e, n * width + shift);
         if (!in_place) memset(guard_e.data, 0xEE, guard_e.cap);
-        crc = k->ungroup(k, dst, base, &sides, n, width, order, &grouping, streaming);
+        crc = k->ungroup(k, dst, &sides, &block, streaming);
         LMC__FENCE_STREAMS();
         CHECK(memcmp(dst, src, n * width) == 0);
         CHECK(crc == lmc__crc32c_scalar(0, src, n * width));
@@ -760,17 +761,18 @@ static void test_orders(const lmc__kernels *k, uint64_t *seed)
             for (part = 0; part < 65536 / N; part++)
                 for (o = LMC__ORDER_INTEGER; o <= LMC__ORDER_FLOAT; o++) {
                     const enum lmc__order order = (enum lmc__order)o;
+                    const lmc__delta_block block = {base, N, width, order, &grouping};
                     for (i = 0; i < N; i++) {
                         put_element(src, i, width, part * N + i);
                         put_element(base, i, width, width == 1 ? (part * N + i) >> 8 : b);
                     }
-                    k->group(k, &classes, src, base, N, width, order, &grouping);
+                    k->group(k, &classes, src, &block);
                     for (i = 0; i < N; i++) {
                         const uint64_t r = residual_of(get_element(src, i, width),
                                                        get_element(base, i, width), width, order);
                         for (p = 0; p < width; p++) wrong += rows[p][i] != (uint8_t)(r >> 8 * p);
                     }
-                    k->ungroup(k, dst, base, &sides, N, width, order, &grouping, lmc__no_streaming);
+                    k->ungroup(k, dst, &sides, &block, lmc__no_streaming);
                     wrong += memcmp(dst, src, N * width) != 0;
                 }
         }

@@ -33,7 +33,7 @@ static double strtod_of_commas(const char *text, char **end)
 #define strtod strtod_of_commas
 #include "../formats/pattern.c"
 #include "../formats/policy.c"
-#include "../formats/utf8.c"
+#include "../formats/printable.c"
 
 /* -- the definition: a pattern of ASCII is a list of sets of characters and stars -- */
 

@@ -14,8 +14,7 @@ that: it would pull it into the #if. Files keep their text; only their own #incl
 #pragma once go. @CONTENTS@ becomes the list of the files, floor by floor, and @VERSION@ that of
 src/api.h.
 
-A template, FILE.inl, is what each #include "FILE.inl" is replaced by, as often as there are: once
-for each tier. Its comments are kept the first time only.
+Neighbours with the same #if share it.
 
 src/lmc_salvage.h.in is another frame, for what stands behind lmc.h. Of the headers that have less
 than lmc.h there is only the head, and @CUT NAME...@, which becomes the rest of lmc.h, without what
@@ -28,7 +27,6 @@ import sys
 TOP = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 SRC = os.path.join(TOP, "src")
 INCLUDE = re.compile(r'#include "(.+)"$')
-COMMENT_LINES = re.compile(r"^ */\*.*?\*/\n", re.M | re.S)
 
 
 def read(name):
@@ -44,12 +42,10 @@ def expand(name, done):
         depth += line.startswith("#if") - line.startswith("#endif")
         if not include or include[1] == "lmc.h":
             own.append(line)
-        elif include[1].endswith(".inl"):
-            own += expand_template(include[1], done)
         elif name.endswith(".in"):  # the frame's own lines stay where they are
             n_done = len(done)
             own += expand(include[1], done)
-            pulled = [f for f in done[n_done:] if f.endswith(".h") and f != include[1]]
+            pulled = [f for f in done[n_done:] if f != include[1]]
             if pulled and depth > 1:  # 1: within #ifdef LMC_IMPLEMENTATION
                 sys.exit("src/lmc.h.in: %s stands in an #if, and so would %s, which it includes"
                          % (include[1], pulled[0]))
@@ -62,15 +58,6 @@ def expand(name, done):
     done.append(name)
     text = "\n".join(line for line in own if line != "#pragma once").strip("\n")
     return out + ["/* == %s %s */" % (name, "=" * (90 - len(name))), ""] + text.split("\n") + [""]
-
-
-def expand_template(name, done):
-    text = read(name).strip("\n")
-    if name in done:
-        text = COMMENT_LINES.sub("", text + "\n").strip("\n")
-    else:
-        done.append(name)
-    return ["/* -- %s -- */" % name] + text.split("\n") + ["/* -- */"]
 
 
 BANNER = re.compile(r"/\* == (\S+) =+ \*/\n")
@@ -151,6 +138,25 @@ def cut(text, defined):
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
+def join_conditions(text):
+    """The text without an #endif and the same #if behind it that have only comments between."""
+    lines, ends, drop, is_comment = text.split("\n"), [], set(), False
+    last = None  # of the code before: the number of an #endif, and the condition that it ends
+    for number, line in enumerate(lines):
+        if is_comment or line.startswith("/*") or not line:
+            is_comment = (is_comment or line.startswith("/*")) and "*/" not in line
+            continue
+        condition = line.split(" /*")[0]
+        if line.startswith("#if"):
+            if last and last[1] == condition:
+                drop |= {last[0], number}
+            ends.append(condition)
+        elif line.startswith("#el"):
+            ends[-1] = None
+        last = (number, ends.pop()) if line.startswith("#endif") else None
+    return "\n".join(line for number, line in enumerate(lines) if number not in drop)
+
+
 def finish(text):
     version = re.search(r'#define LMC_VERSION "(.*)"', read("api.h"))[1]
     return text.replace("@VERSION@", version).replace("@CONTENTS@", contents(text))
@@ -159,7 +165,7 @@ def finish(text):
 def join(frame, done):
     """A header, but for what stands in for others. done: the files that it need not have; all that
     it has are added."""
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(expand(frame, done)))
+    return re.sub(r"\n{3,}", "\n\n", join_conditions("\n".join(expand(frame, done))))
 
 
 def amalgamate():

@@ -15,8 +15,6 @@ SRC = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 
 # "": the public interface
 FLOORS = ["", "base", "kernels", "codec", "quantise", "tensor", "snapshot"]
 INCLUDE = re.compile(r'^#include "(.+)"$', re.M)
-# templates: included once for each tier, between the definitions of their parameters
-NOT_ALONE = (".inl",)
 OBJECTS = "objects"  # what a developer's build compiles: no part of lmc.h
 
 
@@ -47,8 +45,6 @@ def check_floors(order):
     conditions = find_conditions()
     for name in order:
         for other in INCLUDE.findall(read(name)):
-            if other.endswith(NOT_ALONE):
-                continue
             if other not in order:
                 errors.append("src/%s includes %s, which src/lmc.h.in does not name"
                               % (name, other))
@@ -83,7 +79,7 @@ def main():
     files = [os.path.relpath(os.path.join(d, f), SRC) for d, _, fs in os.walk(SRC) for f in fs
              if os.path.basename(d) != OBJECTS]
     errors = ["src/%s is named in no src/*.h.in" % f for f in files
-              if f not in order and not f.endswith((".in",) + NOT_ALONE)]
+              if f not in order and not f.endswith(".in")]
     errors += check_floors(order)
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         for found in pool.map(lambda name: compile_alone(compiler, name), order):

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """That the command is built as CONTRIBUTING.md says: a room includes only itself and those below
-it, no verb includes another but series, nothing private of lmc.h is named, and a source file
-includes its own header first. Below all rooms is formats/, which includes only itself and the C
-library: no I/O, nothing of POSIX.
+it, no verb includes or calls another but series, nothing private of lmc.h is named, and a source
+file includes its own header first. Below all rooms is formats/, which includes only itself and the
+C library: no I/O, nothing of POSIX.
 
     tools/check_layers_cli.py [DIRECTORY]     (default: cli/; formats/ lies beside it)
 """
@@ -20,6 +20,21 @@ FORMATS = os.path.join(os.path.dirname(CLI), "formats")
 def family(path):
     """The verb that a file of verb/ belongs to: series_prune.c to series."""
     return re.split(r"[_.]", os.path.basename(path))[0]
+
+
+def functions(text):
+    """The names of those that are not static and stand here with their bodies."""
+    return re.findall(r"^(?!static)\w[^\n;(]*?\b(\w+)\([^;{]*\)\n\{", text, re.M)
+
+
+def functions_of_verbs():
+    """-> {name: family}"""
+    verbs = os.path.join(CLI, "verb")
+    found = {}
+    for name in sorted(os.listdir(verbs)):
+        with open(os.path.join(verbs, name), encoding="utf-8") as file:
+            found.update((function, family(name)) for function in functions(file.read()))
+    return found
 
 
 HEADERS = [os.path.join("..", *path) for path in (("lmc.h",), ("include", "lmc_salvage.h"))]
@@ -53,7 +68,12 @@ def faults(path, text):
         if ROOMS.index(other) > ROOMS.index(room):
             yield "includes %s, of a higher room" % include
         if room == other == "verb" and family(path) not in (family(target), "series"):
-            yield "includes %s, of another verb" % include
+            if family(target) != "verbs":
+                yield "includes %s, of another verb" % include
+    if room == "verb" and path.endswith(".c") and family(path) != "series":
+        for name, other in functions_of_verbs().items():
+            if other != family(path) and re.search(r"\b%s\(" % name, text):
+                yield "calls %s, of another verb" % name
     yield from private_names(text)
 
 
@@ -67,7 +87,8 @@ INPUT_OUTPUT = r"\b(FILE|std(?:in|out|err)|f(?:open|printf|put[cs]|gets)|v?print
 def faults_of_format(path, text):
     includes = re.findall(r'^#include "(.*)"', text, re.M)
     own = os.path.splitext(path)[0] + ".h"
-    if path.endswith(".c") and includes[:1] != [own]:
+    has_own = path.endswith(".c") and os.path.exists(os.path.join(FORMATS, own))
+    if has_own and includes[:1] != [own]:
         yield "does not include %s first" % own
     for include in includes:
         if include != "../lmc.h" and not os.path.exists(os.path.join(FORMATS, include)):

@@ -40,17 +40,6 @@ def byte_mask(m):
     return word(255 * (m >> i & 1) for i in range(8))
 
 
-def moves(m):
-    """Byte j goes up to the place p of the j-th one bit, by p - j bytes: a sum of 4, 2 and 1."""
-    steps = []
-    at = list(range(len(bits(m))))  # where the bytes are now
-    for step in (4, 2, 1):
-        moving = [(p - j) & step for j, p in enumerate(bits(m))]
-        steps.append(word(255 * any(a == i and s for a, s in zip(at, moving)) for i in range(8)))
-        at = [a + s for a, s in zip(at, moving)]
-    return steps + [byte_mask((1 << len(bits(m))) - 1)]
-
-
 def of_nibbles():
     """Of each mask of four bits: the number of its ones; their places, packed; a 1 in the bytes of
     the ones; and how many of its kind are before each bit, ones from 16 on."""
@@ -99,10 +88,10 @@ class Ring:
             out.append(self.square(out[-1]))
         return out
 
-    def table(self, k):
+    def table(self):
         table = []
         for c in range(256):
-            for _ in range(8 * (k + 1)):
+            for _ in range(8):
                 c = self.times_x(c)
             table.append(c)
         return table
@@ -182,21 +171,15 @@ LINEAR = """#define LMC__OF_2(v, a) v, v ^ a
 """
 
 
-def row_of_bits(values):
+def linear_table(kind, name, values):
     """256 values by those of the 8 bits."""
     entries = [0]
     for value in (values[1 << i] for i in range(8)):
         entries += [e ^ value for e in entries]
     assert entries == values
     words = [hexadecimal(values[1 << i]) + "," * (i < 7) for i in range(8)]
-    return "    LMC__OF_BITS(%s)" % fill(words, "", " " * 17, 98).strip()
-
-
-def linear_table(kind, name, rows):
-    text = ",\n".join(map(row_of_bits, rows))
-    if len(rows) > 1:
-        text = "    {\n%s}" % text
-    return "static const %s %s =\n%s;\n" % (kind, name, text)
+    return "static const %s %s =\n    LMC__OF_BITS(%s);\n" % (
+        kind, name, fill(words, "", " " * 17, 98).strip())
 
 
 def comment(text):
@@ -224,13 +207,24 @@ def make():
         LINEAR,
 
         comment("Byte i is 255 if bit i of m is set, else 0."),
-        linear_table("uint64_t", "lmc__byte_mask[256]", [[byte_mask(m) for m in masks]]),
+        linear_table("uint64_t", "lmc__byte_mask[256]", [byte_mask(m) for m in masks]),
 
-        comment("""How to move the bytes of a word as m says. Expanding brings packed bytes up to
-                the places of the one bits in three steps, by 4, 2 and 1 bytes; compressing is
-                the same backwards. [m][0], [1], [2]: which bytes move in each step of
-                expanding; [3]: the packed bytes, as many as m has one bits."""),
-        table("uint64_t", "lmc__moves[256][4]", [moves(m) for m in masks]),
+        comment("""[m][0], [1], [2]: which bytes of a word change places with those 1, 2, 4 places
+                above them when m sorts it (lmc__sort8); [2] has both of a pair. Where m has u
+                ones, modulo 2 n, before the middle of a block of 2 n bytes, these are the last u
+                bytes of its lower half; from u = n on, the first 2 n - u. [3]: the upper bytes, as
+                many as m has ones."""),
+        """#define LMC__SWAPS(n, u) \\
+    (UINT64_MAX >> (64 - 8 * n) << 8 * n >> 8 * ((u) % (2 * n)) & UINT64_MAX >> (64 - 8 * n))
+#define LMC__OF_PAIR(x) ((LMC__B##x + (LMC__B##x >> 8)) & 3)
+#define LMC__SORT_SWAPS(h, H, l, L) \\
+    {((LMC__B##l | (uint64_t)LMC__B##h << 32) * UINT64_C(0x0101010101010101) & \\
+      UINT64_C(0x0001000100010001)) * 255, \\
+     LMC__SWAPS(2, LMC__OF_PAIR(l)) | LMC__SWAPS(2, LMC__N##l + LMC__OF_PAIR(h)) << 32, \\
+     LMC__SWAPS(4, LMC__N##l) * UINT64_C(0x100000001), \\
+     UINT64_MAX << 8 * (4 - LMC__N##l) << 8 * (4 - LMC__N##h)}
+""",
+        "static const uint64_t lmc__sort_swaps[256][4] = LMC__OF_MASKS(LMC__SORT_SWAPS);\n",
 
         "#if LMC__AVX2_TEXT || LMC__NEON\n",
         comment("""[m]: the places of the zero bits of m, then those of its one bits, eight bytes
@@ -282,9 +276,8 @@ def make():
                 CRC's, whose x^32 is left out. Bit 31 is the coefficient of x^0."""),
         "#define LMC__CRC_POLYNOMIAL 0x%Xu\n\n" % CRC32C.polynomial,
 
-        comment("""[k][b]: the register after byte b and k zero bytes, from register 0; that is b
-                times x^(8 (k + 1))."""),
-        linear_table("uint32_t", "lmc__crc_table[8][256]", [CRC32C.table(k) for k in range(8)]),
+        comment("[b]: the register after byte b, from register 0; that is b times x^8."),
+        linear_table("uint32_t", "lmc__crc_table[256]", CRC32C.table()),
 
         "#ifndef LMC_NO_SNAPSHOT\n",
         comment("""[i]: x^(8 * 2^i). Each is the square of the one before, and the first that of

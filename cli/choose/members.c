@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../../formats/container.h"
 #include "../format/tensors.h"
-#include "../input/archive.h"
 #include "../input/damage.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 static void free_choices(struct member *member)
@@ -35,28 +31,24 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* Samples, mostly one behind the other. A base keeps the block that was decoded last, through all
- * links of a chain. */
-static int read_archived(struct archive *a, size_t number, uint64_t offset, void *dst, size_t size)
-{
-    lmc_base base = lmc_reader_base(a->reader);
-    enum lmc_status status = base.read(base.user, number, offset, dst, size);
-    return status == LMC_OK ? CODE_OK : fail_damage(a, status, number, offset);
-}
-
+/* Of an archive: samples, mostly one behind the other. A base keeps the block that was decoded last,
+ * through all links of a chain. */
 enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct members *m = (struct members *)user;
     const struct member *member = &m->list[number];
-    if (m->archive) m->code = read_archived(m->archive, member->number, offset, dst, size);
-    else m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
+    if (m->archive) {
+        const lmc_base base = lmc_reader_base(m->archive->reader);
+        const enum lmc_status status = base.read(base.user, member->number, offset, dst, size);
+        m->code =
+            status == LMC_OK ? CODE_OK : fail_damage(m->archive, status, member->number, offset);
+    } else m->code = read_opened(&m->opened, member->full, &member->st, offset, dst, size);
     return m->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
 const char *name_of_member(const struct member *member)
 {
-    const char *slash = strrchr(member->full, '/');
-    return *member->path ? member->path : slash ? slash + 1 : member->full;
+    return *member->path ? member->path : base_name(member->full);
 }
 
 uint64_t size_of_member(const struct members *m, const struct member *member)
@@ -69,8 +61,7 @@ void make_choices(struct members *m)
 {
     for (size_t i = 0; i < m->n; i++) {
         struct member *member = &m->list[i];
-        member->choices = (struct choice *)resize(NULL, member->n_tensors, sizeof *member->choices);
-        memset(member->choices, 0, member->n_tensors * sizeof *member->choices);
+        member->choices = (struct choice *)zeroed(member->n_tensors, sizeof *member->choices);
         for (size_t k = 0; k < member->n_tensors; k++) {
             member->choices[k].tensor = &member->tensors[k];
             member->choices[k].member = i;
@@ -140,9 +131,7 @@ int choose_grouping(const struct members *m, const lmc_base *base)
 /* What is behind the last dot of a file's name, which stands for its kind; or "". */
 static const char *kind_of(const char *path)
 {
-    const char *name = strrchr(path, '/'), *dot;
-    name = name ? name + 1 : path;
-    dot = strrchr(name, '.');
+    const char *name = base_name(path), *dot = strrchr(name, '.');
     return dot && dot != name ? dot : "";
 }
 

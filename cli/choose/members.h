@@ -1,12 +1,10 @@
 /* members.h - what a snapshot is made of, in the order in which it is stored
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_MEMBERS_H
-#define LMC_CLI_MEMBERS_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "../../formats/roles.h"
 #include "../input/links.h"
 #include "../input/source.h"
@@ -95,5 +93,3 @@ int choose_grouping(const struct members *m, const lmc_base *base);
 /* Directories and small files come first, those of one kind together, for neighbours share trees.
  * The rest keeps its order. Not for files of a snapshot. Nothing refers to members by number. */
 void order_members(struct members *m, const lmc_base *base);
-
-#endif

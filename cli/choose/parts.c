@@ -4,9 +4,6 @@
 #include "members.h"
 #include "../../formats/torch_save.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 struct parts {
@@ -20,8 +17,7 @@ static void add_part(struct parts *p, const char *path, const char *name, uint64
 {
     lmc_base_part *part;
     if (size == 0) return;
-    p->list = (lmc_base_part *)grow(p->list, p->n, &p->room, sizeof *p->list);
-    part = &p->list[p->n++];
+    part = (lmc_base_part *)append(&p->list, &p->n, &p->room, sizeof *part);
     part->path = path;
     part->name = name;
     part->offset = offset;
@@ -83,8 +79,7 @@ struct all_rows {
 
 static struct all_rows list_rows(const lmc_base *base)
 {
-    struct all_rows all;
-    memset(&all, 0, sizeof all);
+    struct all_rows all = {0};
     for (size_t i = 0; i < base->n_files; i++) {
         const lmc_file *f = base->get_file(base->user, i);
         for (size_t k = 0; k < f->n_tensors; k++) {
@@ -148,9 +143,8 @@ static void cut_rows(struct parts *p, const struct all_rows *all, const struct r
 size_t find_parts(struct members *m, const lmc_base *base)
 {
     struct all_rows all = list_rows(base);
-    struct parts p;
+    struct parts p = {0};
     size_t n = 0, at = 0;
-    memset(&p, 0, sizeof p);
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             lmc_tensor *t = &m->list[i].tensors[k];
@@ -282,21 +276,14 @@ struct shifts {
     unsigned n_agreed;
 };
 
-static void add_shift(struct shifts *s)
-{
-    s->list = (struct shift *)grow(s->list, s->n, &s->room, sizeof *s->list);
-    s->list[s->n++] = s->next;
-}
-
 /* An anchor of the file: it is of the shift at hand, or tells of another one. */
 static void follow_anchor(void *user, uint32_t hash, uint64_t place)
 {
     struct shifts *s = (struct shifts *)user;
     const struct anchor *slot = look_up(s->anchors, hash);
     struct shift *const last = s->n ? &s->list[s->n - 1] : NULL;
-    int64_t shift;
     if (!slot->place || s->n == MAX_SHIFTS) return;
-    shift = (int64_t)(slot->place - place);
+    int64_t shift = (int64_t)(slot->place - place);
     if (last && last->shift == shift) {
         last->end = place;
         s->n_agreed = 0;
@@ -309,7 +296,7 @@ static void follow_anchor(void *user, uint32_t hash, uint64_t place)
     }
     s->next.end = place;
     if (++s->n_agreed < ENOUGH) return;
-    add_shift(s);
+    *(struct shift *)append(&s->list, &s->n, &s->room, sizeof *s->list) = s->next;
     s->n_agreed = 0;
 }
 
@@ -343,17 +330,14 @@ static uint64_t find_border(const struct bytes *file, const struct bytes *base,
                             const struct shift *first, const struct shift *second)
 {
     uint64_t start = first->end, end = second->start;
-    unsigned char *a, *b;
-    size_t size, best;
     int64_t score = 0, most = 0;
     if (end <= start) return end;
     if (end - start > MAX_BORDER) start = end - MAX_BORDER;
-    size = (size_t)(end - start);
-    a = (unsigned char *)resize(NULL, 2 * size, 1);
-    b = a + size;
+    size_t size = (size_t)(end - start);
+    unsigned char *a = (unsigned char *)resize(NULL, 2 * size, 1), *b = a + size;
     compare_shifted(a, file, base, start, size, first->shift);
     compare_shifted(b, file, base, start, size, second->shift);
-    best = 0;
+    size_t best = 0;
     for (size_t i = 0; i < size; i++) {
         score += (int64_t)a[i] - (int64_t)b[i];
         if (score > most) {
@@ -401,25 +385,16 @@ static void make_parts(struct parts *p, const struct bytes *file, const struct b
     }
 }
 
-static unsigned choose_bits(uint64_t size)
-{
-    unsigned bits = MIN_BITS;
-    while (size >> bits > (uint64_t)1 << (MAX_LOG2_ANCHORS - 1)) bits++;
-    return bits;
-}
-
 static void find_shifted_parts(struct parts *p, const struct bytes *file, const struct bytes *base)
 {
-    struct anchors a;
-    struct shifts s;
-    memset(&a, 0, sizeof a);
-    memset(&s, 0, sizeof s);
-    a.bits = choose_bits(base->size);
+    struct anchors a = {0};
+    struct shifts s = {0};
+    a.bits = MIN_BITS;
+    while (base->size >> a.bits > (uint64_t)1 << (MAX_LOG2_ANCHORS - 1)) a.bits++;
     a.mask = 1023;
     while (a.mask < (base->size >> a.bits) * 4 && a.mask < (size_t)2 << MAX_LOG2_ANCHORS)
         a.mask = a.mask * 2 + 1;
-    a.list = (struct anchor *)resize(NULL, a.mask + 1, sizeof *a.list);
-    memset(a.list, 0, (a.mask + 1) * sizeof *a.list);
+    a.list = (struct anchor *)zeroed(a.mask + 1, sizeof *a.list);
     s.anchors = &a;
     if (scan_anchors(base, a.bits, keep_anchor, &a) == LMC_OK &&
         scan_anchors(file, a.bits, follow_anchor, &s) == LMC_OK)

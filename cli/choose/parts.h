@@ -24,12 +24,9 @@
  * that follow one another at one distance from those of the base are a shift. Each file is read
  * once; memory is bounded, since anchors of larger files are rarer.
  */
-#ifndef LMC_CLI_PARTS_H
-#define LMC_CLI_PARTS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include "../../lmc.h"
 
 struct members;
 
@@ -39,5 +36,3 @@ size_t find_parts(struct members *m, const lmc_base *base);
 
 /* The same for files without tensors. *code: an exit code */
 size_t find_shifts(struct members *m, const lmc_base *base, int *code);
-
-#endif

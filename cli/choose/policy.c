@@ -2,8 +2,6 @@
 #include "policy.h"
 
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 
 #define MAX_POLICY_SIZE ((size_t)1 << 20)
 
@@ -38,10 +36,9 @@ static int parse_policy(struct policy *p, char *text, const char *path)
 int read_policy(struct policy *p, const char *path)
 {
     size_t size;
-    char *text;
     int fd = open(path, O_RDONLY | O_CLOEXEC), error, code = CODE_OK;
     if (fd < 0) return fail_errno(path, errno, "cannot open it");
-    text = (char *)resize(NULL, MAX_POLICY_SIZE + 1, 1);
+    char *text = (char *)resize(NULL, MAX_POLICY_SIZE + 1, 1);
     error = read_full(fd, text, MAX_POLICY_SIZE, &size);
     close(fd);
     if (error) code = fail_errno(path, error, "cannot read it");

@@ -3,8 +3,7 @@
  *
  * What they say: formats/policy.h. What becomes of a tensor is measured, see quantise.h.
  */
-#ifndef LMC_CLI_POLICY_H
-#define LMC_CLI_POLICY_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -15,5 +14,3 @@ int add_rule(struct policy *p, const char *text);
 
 /* Adds what the file at path says. CODE_OK, or what was reported. */
 int read_policy(struct policy *p, const char *path);
-
-#endif

@@ -3,15 +3,10 @@
 
 #include "members.h"
 #include "policy.h"
-#include "../../formats/roles.h"
 #include "../format/json.h"
 #include "../format/tensors.h"
-#include "../input/source.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
@@ -155,8 +150,8 @@ static void find_weights(struct members *m)
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors; k++) {
             if (m->list[i].choices[k].meaning.role != ROLE_WEIGHT) continue;
-            list = (const struct choice **)grow((void *)list, n, &room, sizeof *list);
-            list[n++] = &m->list[i].choices[k];
+            *(const struct choice **)append(&list, &n, &room, sizeof *list) =
+                &m->list[i].choices[k];
         }
     if (n) qsort((void *)list, n, sizeof *list, compare_weights);
     for (size_t i = 0; i < m->n; i++)
@@ -179,8 +174,7 @@ static void find_meanings(struct members *m, const struct policy *p)
             const char *path = name_of_member(&m->list[i]);
             c->meaning = find_meaning(p, path, c->tensor);
             if (!c->meaning.names) continue;
-            list = (struct stem *)grow(list, n, &room, sizeof *list);
-            list[n++] = make_stem(c, path);
+            *(struct stem *)append(&list, &n, &room, sizeof *list) = make_stem(c, path);
         }
     pair_moments(list, n);
     free(list);
@@ -207,12 +201,6 @@ static int can_use_second(const struct choice *c, const struct members *m, const
     return 0;
 }
 
-/* A relative bound has no use for it. */
-static int may_need_second(const struct choice *c)
-{
-    return wants_second(c->rule, c->meaning.role) && c->partner && c->partner->member != c->member;
-}
-
 size_t choose_all(struct members *m, int can_refer)
 {
     const struct policy *policy = m->coding->policy;
@@ -229,7 +217,8 @@ size_t choose_all(struct members *m, int can_refer)
             c->is_wanted = c->rule && !obstacle;
             n += (size_t)c->is_wanted;
             if (obstacle) set_reason(c, obstacle);
-            m->has_pairs |= can_refer && c->is_wanted && may_need_second(c);
+            m->has_pairs |= can_refer && c->is_wanted && wants_second(c->rule, c->meaning.role) &&
+                            c->partner && c->partner->member != c->member;
         }
     return n;
 }
@@ -267,8 +256,7 @@ static lmc_source make_elements(struct elements *e, struct members *m, const str
 /* What is known of its quantizer; is_lossless, if it has none. */
 static lmc_quantizer_info get_info(const struct choice *c)
 {
-    lmc_quantizer_info info;
-    memset(&info, 0, sizeof info);
+    lmc_quantizer_info info = {0};
     info.is_lossless = 1;
     if (c->quantizer && lmc_quantizer_get_info(c->quantizer, &info) != LMC_OK) abort();
     return info;
@@ -281,14 +269,13 @@ static void explain_quantizer(struct choice *c, const char *why)
 {
     lmc_quantizer_info info = get_info(c);
     char text[256];
-    size_t size;
     if (info.is_lossless) {
         set_reason(c, info.reason);
         return;
     }
-    size = (size_t)snprintf(text, sizeof text,
-                            info.is_grid ? "a grid, %u points in use" : "k-means, %u codes",
-                            info.n_codes);
+    size_t size = (size_t)snprintf(text, sizeof text,
+                                   info.is_grid ? "a grid, %u points in use" : "k-means, %u codes",
+                                   info.n_codes);
     if (c->has_second) snprintf(text + size, sizeof text - size, ", scaled by the second moment");
     else
         snprintf(text + size, sizeof text - size, ", scales for groups of %llu%s%s",
@@ -299,9 +286,8 @@ static void explain_quantizer(struct choice *c, const char *why)
 static void say_choice(const struct choice *c, const struct members *m, const struct common *o)
 {
     const char *path = name_of_member(&m->list[c->member]);
-    lmc_quantizer_info info;
     if (o->verbosity < 2 || !c->rule) return;
-    info = get_info(c);
+    lmc_quantizer_info info = get_info(c);
     if (info.is_lossless)
         say(path, "%.200s (%s): exact: %s", c->tensor->name, role_names[c->meaning.role],
             c->reason);
@@ -313,20 +299,17 @@ static void say_choice(const struct choice *c, const struct members *m, const st
 
 static int fit_quantizer(struct choice *c, struct members *m)
 {
-    struct elements own, seconds;
+    struct elements own, seconds = {0};
     lmc_quantizer_options options;
     lmc_source elements = make_elements(&own, m, c);
-    enum lmc_status status;
     const char *why = "";
-    int has_second;
-    has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
+    int has_second = wants_second(c->rule, c->meaning.role) && can_use_second(c, m, &why);
     set_quantizer_options(&options, c->rule, c->meaning.role, c->tensor, has_second);
-    memset(&seconds, 0, sizeof seconds);
     if (has_second) {
         options.second = c->partner->quantizer; /* or none: that is exact */
         options.second_elements = make_elements(&seconds, m, c->partner);
     }
-    status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
+    enum lmc_status status = lmc_quantizer_fit(&c->quantizer, &elements, &options);
     close_opened(&own.opened);
     close_opened(&seconds.opened);
     if (status == LMC_ERR_READ) return m->code;
@@ -367,9 +350,8 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
 {
     struct member_stream bytes = {m, number, t->offset, t->offset + t->size};
     const lmc_stream stream = {read_member_stream, &bytes};
-    enum lmc_status status;
     *alone = *t;
-    status = identify_alone(alone, &stream);
+    enum lmc_status status = identify_alone(alone, &stream);
     if (status == LMC_ERR_READ) return m->code;
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
@@ -406,10 +388,9 @@ static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
     FIND_FIRST(first, m->n_lossy, strcmp(m->lossy[first]->name, t->name) < 0);
     for (; first < m->n_lossy && t->loss.generation == 0; first++) {
         const lmc_tensor *const b = m->lossy[first];
-        int code;
         if (strcmp(b->name, t->name) != 0) break;
         if (b->size != t->size || strcmp(b->dtype, t->dtype) != 0) continue;
-        code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
+        int code = is_identified ? CODE_OK : identify_tensor(&alone, m, number, t);
         if (code != CODE_OK) return code;
         is_identified = 1;
         if (memcmp(alone.fingerprint, b->fingerprint, sizeof b->fingerprint) == 0)
@@ -476,32 +457,15 @@ static size_t count_quantised(const struct members *m)
     return n;
 }
 
-/* A text that grows. */
-struct record_text {
-    char *data;
-    size_t size, room;
-};
-
-static int add_to_text(void *user, const void *data, size_t size)
-{
-    struct record_text *const text = (struct record_text *)user;
-    if (text->size + size > text->room) {
-        text->room = text->room * 2 + size;
-        text->data = (char *)resize(text->data, text->room, 1);
-    }
-    memcpy(text->data + text->size, data, size);
-    text->size += size;
-    return 0;
-}
-
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
     const struct policy *policy = m->coding->policy;
-    struct record_text text = {NULL, 0, 0};
+    char *text = NULL;
+    size_t size, n = 0;
+    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
     struct json_writer w;
-    size_t n = 0;
     enum lmc_status status = LMC_OK;
-    init_json_writer(&w, add_to_text, &text, JSON_COMPACT);
+    init_json_writer(&w, NULL, f, JSON_COMPACT);
     begin_json(&w, NULL, '{');
     begin_json(&w, "rules", '[');
     for (size_t i = 0; i < policy->n_rules; i++)
@@ -517,8 +481,9 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     end_json(&w, ']');
     end_json(&w, '}');
     (void)finish_json(&w);
-    if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text.data, text.size);
-    free(text.data);
+    if (fclose(f) != 0) check_memory(NULL);
+    if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text, size);
+    free(text);
     return status;
 }
 

@@ -4,12 +4,9 @@
  * A quantizer is found just before the file of its tensor is written; of the tensor itself only
  * pieces are in memory.
  */
-#ifndef LMC_CLI_QUANTISE_H
-#define LMC_CLI_QUANTISE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include "../../lmc.h"
 
 struct choice;
 struct members;
@@ -36,5 +33,3 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
 /* Says if rules did nothing, also with -q; with -v, what restored files of PyTorch are. */
 void say_of_quantised(struct members *m, const char *name, const struct common *o);
-
-#endif

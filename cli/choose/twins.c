@@ -2,11 +2,9 @@
 #include "twins.h"
 
 #include "members.h"
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
@@ -44,9 +42,8 @@ struct candidates {
 static void add_candidate(struct candidates *c, size_t member, size_t tensor, const lmc_tensor *t,
                           enum lmc_conversion conversion)
 {
-    struct candidate *new_one;
-    c->list = (struct candidate *)grow(c->list, c->n, &c->room, sizeof *c->list);
-    new_one = &c->list[c->n++];
+    struct candidate *new_one =
+        (struct candidate *)append(&c->list, &c->n, &c->room, sizeof *new_one);
     new_one->member = member;
     new_one->tensor = tensor;
     new_one->conversion = conversion;
@@ -54,8 +51,6 @@ static void add_candidate(struct candidates *c, size_t member, size_t tensor, co
                      : conversion == LMC_CONVERT_F32_TO_F16 ? "F16"
                                                             : t->dtype;
     new_one->size = conversion ? t->size / 2 : t->size;
-    new_one->hash = 0;
-    new_one->is_known = 0;
 }
 
 static void add_whole(struct candidates *c, const struct members *m, size_t number)
@@ -140,11 +135,6 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
     return CODE_OK;
 }
 
-static int is_same_group(const struct candidate *a, const struct candidate *b)
-{
-    return a->size == b->size && a->hash == b->hash && strcmp(a->dtype, b->dtype) == 0;
-}
-
 /* Groups of what may be equal, in order within a group. */
 static int compare_candidates(const void *a, const void *b)
 {
@@ -164,9 +154,11 @@ static void sort_candidates(struct candidates *c)
 
 static size_t end_of_group(const struct candidates *c, size_t start)
 {
-    size_t end = start + 1;
-    while (end < c->n && is_same_group(&c->list[start], &c->list[end])) end++;
-    return end;
+    const struct candidate *const first = &c->list[start], *t = first + 1;
+    while (t < c->list + c->n && t->size == first->size && t->hash == first->hash &&
+           strcmp(t->dtype, first->dtype) == 0)
+        t++;
+    return (size_t)(t - c->list);
 }
 
 /* Sorts, and drops those that are alone, or among rounded ones only. */
@@ -272,11 +264,12 @@ static int compare_edges(const void *a, const void *b)
 
 static void add_edge(struct ordering *o, size_t from, size_t to)
 {
+    struct edge *added;
     if (o->n_edges && o->edges[o->n_edges - 1].from == from && o->edges[o->n_edges - 1].to == to)
         return;
-    o->edges = (struct edge *)grow(o->edges, o->n_edges, &o->room, sizeof *o->edges);
-    o->edges[o->n_edges].from = from;
-    o->edges[o->n_edges++].to = to;
+    added = (struct edge *)append(&o->edges, &o->n_edges, &o->room, sizeof *added);
+    added->from = from;
+    added->to = to;
 }
 
 /* The members that a member needs, then itself; in a circle, whatever comes first. */
@@ -301,20 +294,11 @@ static void add_edges_of_pairs(struct ordering *o, const struct members *m)
         }
 }
 
-/* After the members were ordered. */
-static void number_choices(struct members *m)
-{
-    for (size_t i = 0; i < m->n; i++)
-        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
-            m->list[i].choices[k].member = i;
-}
-
 /* Moves members with masters before their copies, second moments before the first; no others. */
 static void order_masters(struct members *m, struct candidates *c)
 {
-    struct ordering o;
+    struct ordering o = {0};
     struct member *ordered = (struct member *)resize(NULL, m->n, sizeof *ordered);
-    memset(&o, 0, sizeof o);
     o.rank = (size_t *)resize(NULL, m->n, sizeof *o.rank);
     for (size_t start = 0, end; start < c->n; start = end) {
         end = end_of_group(c, start);
@@ -334,7 +318,9 @@ static void order_masters(struct members *m, struct candidates *c)
     memcpy(m->list, ordered, m->n * sizeof *ordered);
     for (size_t i = 0; i < c->n; i++) c->list[i].member = o.rank[c->list[i].member];
     sort_candidates(c);
-    number_choices(m);
+    for (size_t i = 0; i < m->n; i++)
+        for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
+            m->list[i].choices[k].member = i;
     free(ordered);
     free(o.rank);
     free(o.edges);
@@ -366,11 +352,9 @@ static void pair_group(struct members *m, const struct candidates *c, size_t sta
 
 int find_twins(struct members *m)
 {
-    struct candidates c;
+    struct candidates c = {0};
     uint64_t size = 0;
-    int code;
-    memset(&c, 0, sizeof c);
-    code = find_groups(&c, m);
+    int code = find_groups(&c, m);
     if (code == CODE_OK && (c.n || m->has_pairs)) {
         order_masters(m, &c);
         m->twins = (lmc_twin *)resize(NULL, c.n, sizeof *m->twins);

@@ -6,8 +6,7 @@
  * is repeated must come first, so files that hold masters are stored before those that hold the
  * copies.
  */
-#ifndef LMC_CLI_TWINS_H
-#define LMC_CLI_TWINS_H
+#pragma once
 
 #include "../sys/platform.h"
 
@@ -15,5 +14,3 @@ struct members;
 
 /* Finds the twins among the members, and orders these. */
 int find_twins(struct members *m);
-
-#endif

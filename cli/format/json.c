@@ -1,14 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "json.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <jansson.h>
 
-#include "hex.h"
-#include "../sys/memory.h"
+#include "print.h"
 
 static void *allocate_json(size_t size) { return resize(NULL, size, 1); }
 
@@ -104,18 +99,17 @@ void set_json_real(json_t *object, const char *key, double value)
 
 /* -- writing -- */
 
-static int write_to_standard_output(void *user, const void *data, size_t size)
+static int write_to_stream(void *user, const void *data, size_t size)
 {
-    (void)user;
-    fwrite(data, 1, size, stdout);
+    fwrite(data, 1, size, (FILE *)user);
     return 0;
 }
 
 void init_json_writer(struct json_writer *w, int (*write)(void *, const void *, size_t), void *user,
                       size_t flags)
 {
-    w->write = write ? write : write_to_standard_output;
-    w->user = user;
+    w->write = write ? write : write_to_stream;
+    w->user = write || user ? user : stdout;
     w->flags = flags;
     w->depth = 0;
     w->is_first = 1;

@@ -9,13 +9,10 @@
  * After init_json() jansson does not fail for lack of memory: the process ends instead. Values that
  * are made here are the caller's; set_ and put_ functions take over the value.
  */
-#ifndef LMC_CLI_JSON_H
-#define LMC_CLI_JSON_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <jansson.h>
 
 /* From now on jansson does not fail for lack of memory, which it tells from no other failure and
@@ -31,8 +28,8 @@ void set_json(json_t *object, const char *key, json_t *value);
 /* text under key; the bytes under key_hex, if they are no UTF-8 */
 void set_json_text(json_t *object, const char *key, const char *text);
 
-/* Above 2^63 - 1, which only the dimension of an empty tensor can be, a string: jansson has no
- * larger integers. */
+/* A string above 2^63 - 1, as jansson has no such integers: only an empty tensor has such a shape.
+ */
 json_t *make_json_number(uint64_t value);
 
 /* See make_json_number(). */
@@ -66,7 +63,7 @@ struct json_writer {
     char buffer[4096];
 };
 
-/* write NULL: to standard output, whose errors are found when the process ends. */
+/* write NULL: to the FILE that user is, or standard output, whose errors are found at its end. */
 void init_json_writer(struct json_writer *w, int (*write)(void *, const void *, size_t), void *user,
                       size_t flags);
 
@@ -84,5 +81,3 @@ int finish_json(struct json_writer *w);
 
 /* Closes the document, an object on standard output, and ends its line. */
 void end_json_line(struct json_writer *w);
-
-#endif

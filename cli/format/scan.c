@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "scan.h"
 
-#include <stdint.h>
-#include <string.h>
-
 static const struct scan_format scan_formats[] = {
     {LMC_F8_E5M2, 5, 15, 1, 1, 0},     {LMC_F8_E4M3, 4, 7, 1, 1, 0},
     {LMC_F8_E8M0, 8, 127, 0, 0, 0},    {LMC_F8_E4M3FNUZ, 4, 8, 1, 0, 0},
@@ -106,4 +103,45 @@ double find_entropy(const uint64_t *counts, size_t n_counts)
     for (size_t i = 0; i < n_counts; i++)
         if (counts[i]) bits += (double)counts[i] / n * find_log2(n / (double)counts[i]);
     return bits;
+}
+
+unsigned widen_width(enum lmc_dtype dtype)
+{
+    const int is_byte = dtype == LMC_F8_E4M3 || dtype == LMC_F8_E5M2;
+    return is_byte ? 1 : dtype == LMC_BF16 || dtype == LMC_F16 ? 2 : 0;
+}
+
+/* The highest exponent means infinity or NaN, but in F8_E4M3: there only its last mantissa is NaN.
+ */
+static uint32_t widen_bits(const struct scan_format *f, unsigned mantissa_bits, uint32_t bits)
+{
+    const int has_infinity = f->dtype != LMC_F8_E4M3;
+    const uint32_t highest = (1u << f->exponent_bits) - 1, one = 1u << mantissa_bits;
+    const uint32_t sign = bits >> (f->exponent_bits + mantissa_bits) << 31;
+    const unsigned shift = 23 - mantissa_bits;
+    uint32_t exponent = bits >> mantissa_bits & highest, mantissa = bits & (one - 1);
+    if (exponent == highest && has_infinity) return sign | 0x7F800000u | mantissa << shift;
+    if (exponent == highest && mantissa == one - 1) return sign | 0x7FC00000u;
+    if (exponent == 0 && f->exponent_bias == 127)
+        return sign | mantissa << shift; /* subnormal in both */
+    if (exponent == 0 && mantissa == 0) return sign;
+    exponent += 127 - f->exponent_bias;
+    if ((bits >> mantissa_bits & highest) == 0) { /* subnormal: 0.m becomes 1.m */
+        for (exponent++; !(mantissa & one); exponent--) mantissa <<= 1;
+        mantissa &= one - 1;
+    }
+    return sign | exponent << 23 | mantissa << shift;
+}
+
+void widen_elements(enum lmc_dtype dtype, void *dst, const void *src, size_t n)
+{
+    const struct scan_format *f = find_scan_format(dtype);
+    const unsigned width = widen_width(dtype), mantissa_bits = 8 * width - 1 - f->exponent_bits;
+    const uint8_t *from = (const uint8_t *)src;
+    uint8_t *to = (uint8_t *)dst;
+    for (size_t i = 0; i < n; i++, from += width, to += 4) {
+        const uint32_t bits =
+            widen_bits(f, mantissa_bits, width == 1 ? from[0] : from[0] | (uint32_t)from[1] << 8);
+        for (unsigned k = 0; k < 4; k++) to[k] = (uint8_t)(bits >> 8 * k);
+    }
 }

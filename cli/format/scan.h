@@ -1,15 +1,9 @@
 /* scan.h - what elements are made of: zeros, byte planes and their entropies, exponents, signs
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SCAN_H
-#define LMC_CLI_SCAN_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 
 #define SCAN_MAX_WIDTH 8
 #define SCAN_MAX_EXPONENTS 2048 /* of F64 */
@@ -49,16 +43,19 @@ void scan_piece(struct scan *s, const unsigned char *elements, size_t size);
 /* Counts elements whose sign differs; size as for scan_piece(). */
 void scan_signs(struct scan *s, const unsigned char *a, const unsigned char *b, size_t size);
 
-/* How often each exponent occurs, as it is stored: with its bias. Returns how many there can be; 0:
- * they are no floats. */
+/* How often each exponent occurs, with its bias. Returns how many there can be; 0: no floats. */
 unsigned count_exponents(const struct scan *s, uint64_t counts[SCAN_MAX_EXPONENTS]);
 
-/* The logarithm to base 2, to some 1e-15, of x >= 1; nothing else in the command wants the
- * mathematical library. */
+/* The logarithm to base 2 of x >= 1, to some 1e-15: so the mathematical library is not needed. */
 double find_log2(double x);
 
-/* Bits for each of the n things that were counted, if all that is known of them is how often they
- * occur. */
+/* The entropy, in bits, of all things that were counted: by how often each of them occurs. */
 double find_entropy(const uint64_t *counts, size_t n_counts);
 
-#endif
+/* -- floats of 8 and 16 bits as floats of 32, which hold each of them exactly -- */
+
+/* Bytes of an element that can be widened: BF16, F16, F8_E4M3, F8_E5M2; 0: none of these. */
+unsigned widen_width(enum lmc_dtype dtype);
+
+/* n elements, little-endian, to 4 * n bytes. A NaN keeps its sign and its payload. */
+void widen_elements(enum lmc_dtype dtype, void *dst, const void *src, size_t n);

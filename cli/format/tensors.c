@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "tensors.h"
 
-#include <stdint.h>
-#include <string.h>
-
-#include "../sys/memory.h"
-
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
 {
     size_t n_numbers = 0, n_characters = 0;

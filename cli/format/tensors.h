@@ -1,14 +1,9 @@
 /* tensors.h - lists of lmc_tensor
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_TENSORS_H
-#define LMC_CLI_TENSORS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-
-#include "../../lmc.h"
 
 /* A copy in one piece of memory, strings and shapes included; NULL for none. */
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
@@ -28,5 +23,3 @@ const char *name_measure(const lmc_loss *loss);
 
 /* How many tensors of the file were quantised. */
 size_t count_lossy(const lmc_file *f);
-
-#endif

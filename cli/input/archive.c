@@ -1,22 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "archive.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <unistd.h>
-
+#include "../../formats/container_check.h"
 #include "common.h"
 #include "source.h"
-#include "walk.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size)
 {
@@ -25,13 +13,6 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
     a->n_bytes += size;
     a->error = read_at(a->fd, a->start + offset, dst, size);
     return a->error ? LMC_ERR_READ : LMC_OK;
-}
-
-static uint64_t read_incompatible(const uint8_t *header)
-{
-    uint64_t bits = 0;
-    for (unsigned i = 8; i-- > 0;) bits = bits << 8 | header[16 + i];
-    return bits;
 }
 
 /* Some bytes of the magic were changed, but not most. */
@@ -85,7 +66,7 @@ int fail_snapshot_at(const char *name, const uint8_t *header, enum lmc_status st
                     header[8], header[9]);
     if (status == LMC_ERR_UNSUPPORTED)
         for (unsigned bit = 0; bit < 64; bit++)
-            if (!name_feature(bit) && read_incompatible(header) >> bit & 1)
+            if (!name_feature(bit) && container_number(header + 16, 8) >> bit & 1)
                 return fail(CODE_ERROR, name,
                             "was written by a newer lmc and uses feature bit %u, which this one "
                             "does not know: update lmc",
@@ -172,10 +153,9 @@ lmc_source source_of_archive(struct archive *a)
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(a);
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     lmc_reader_free(a->reader);
     a->reader = NULL;
-    memset(&options, 0, sizeof options);
     options.parallel = &a->o->parallel;
     options.base = base;
     options.lender = a->lender;
@@ -204,8 +184,7 @@ static lmc_stream stream_of_bytes(lmc_memory *memory, void *data, size_t size)
 
 enum lmc_status identify_alone(lmc_tensor *alone, const lmc_stream *bytes)
 {
-    lmc_file file;
-    memset(&file, 0, sizeof file);
+    lmc_file file = {0};
     file.path = "";
     file.size = alone->size;
     file.n_tensors = 1;

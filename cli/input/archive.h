@@ -6,16 +6,11 @@
  *
  * close_archive() may and must be called after the first step in any case. Errors are reported.
  */
-#ifndef LMC_CLI_ARCHIVE_H
-#define LMC_CLI_ARCHIVE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
-#include "../../lmc.h"
+#include "../../formats/container.h"
 
 struct common;
 struct source;
@@ -49,8 +44,7 @@ enum lmc_status read_archive(void *user, uint64_t offset, void *dst, size_t size
 
 lmc_source source_of_archive(struct archive *a);
 
-/* What a reader tells of its snapshot, for callers who have one; encoded_size: 0 if it is not
- * known. */
+/* What a reader tells of its snapshot; encoded_size: 0 if it is not known. */
 lmc_snapshot_info snapshot_info(const lmc_reader *reader);
 void snapshot_fingerprint(const lmc_reader *reader, uint8_t fingerprint[LMC_FINGERPRINT_SIZE]);
 /* From a header: whether it is a delta, and the base's fingerprint; 0, or -1 if it is none. */
@@ -120,4 +114,48 @@ const lmc_file *get_delta_file(void *user, size_t number);
 /* Whether it restores a directory, not a file. */
 int is_tree_of_files(const lmc_reader *reader);
 
-#endif
+/* -- what the container in a file of a snapshot says itself --
+ *
+ * A snapshot lists tensors, each with bytes of its own. The file that it was made of may know more:
+ * names that share bytes, orders of dimensions. This reads that from the file within the snapshot.
+ */
+
+/* What the file of that number holds: views of PyTorch; else nothing. Returns 1 if so: then it is
+ * to be freed by container_free(). What cannot be read (a base is missing, the file is damaged)
+ * holds nothing, nor does what says more than the file's weight allows (formats/container.h); with
+ * -v that is said. What all files of the archive say is bounded, too: beyond that,
+ * a->is_inside_cut.
+ */
+int look_inside(struct container *c, struct archive *a, size_t file);
+
+/* -- from section to section of a snapshot on the disk, by their sizes alone --
+ *
+ * Nothing is decoded and no checksum is looked at: for snapshots that were just written, and for
+ * messages about those that cannot be read.
+ */
+
+/* The first and the last bytes of a snapshot. */
+extern const uint8_t start_magic[8], end_magic[8];
+
+/* Whether an open file begins as a snapshot does; *error: 0, or the errno of reading it. */
+int begins_as_snapshot(int fd, int *error);
+
+/* What part of a snapshot is coded against its base: of so many bytes in blocks. */
+struct base_use {
+    uint64_t size, predicted_size;
+    int is_measured; /* for the caller */
+};
+
+/* Of what is there of an open file that is a snapshot, or the beginning of one. 0, or -1: there is
+ * no index, or not all before it can be read. */
+int measure_base_use(struct base_use *use, int fd);
+
+/* Where the snapshot at the beginning of the file ends; 0: there is no trailer. */
+uint64_t find_snapshot_end(const char *path);
+
+/* Whether the file's last bytes are the trailer of a snapshot of that size, whatever the first. */
+int ends_as_snapshot(const char *path);
+
+/* What the file says that it is, its fingerprint and that of its base: nothing of it is checked. 0,
+ * or -1: it is no snapshot, or is damaged. */
+int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int *is_delta);

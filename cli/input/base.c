@@ -1,33 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../../formats/container.h"
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../format/tensors.h"
-#include "archive.h"
 #include "damage.h"
-#include "places.h"
 #include "common.h"
-#include "walk.h"
 #include "source_tree.h"
-#include "source.h"
-#include "stand_in.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
+#include "../sys/io.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/tree.h"
 
 /* -- a base of files -- */
 
@@ -96,10 +78,8 @@ static int identify_base_file(const struct base *b, struct base_file *f, struct 
 static struct base_file *add_base_file(struct base *b, const char *path, char *full,
                                        const struct stat *st)
 {
-    struct base_file *f;
-    b->files = (struct base_file *)grow(b->files, b->n_files, &b->room, sizeof *b->files);
-    f = &b->files[b->n_files++];
-    memset(f, 0, sizeof *f);
+    struct base_file *f =
+        (struct base_file *)append(&b->files, &b->n_files, &b->room, sizeof *b->files);
     f->file.path = f->path = copy_string(path, strlen(path));
     f->full = full;
     f->st = *st;
@@ -224,8 +204,9 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
     struct base *b = (struct base *)user;
     enum lmc_status status;
     if (b->replica.is_made) {
-        int error = read_replica(&b->replica, number, offset, dst, size);
-        if (error) b->all->code = fail_replica(error);
+        const uint64_t start = b->replica.starts[number];
+        const int error = read_at(b->replica.fd, start + offset, dst, size);
+        if (error) b->all->code = fail_replica(error < 0 ? EIO : error);
         return error ? LMC_ERR_READ : LMC_OK;
     }
     if (b->is_damaged) return read_instead(b, number, offset, dst, size);
@@ -314,8 +295,7 @@ static int is_only_parent(const lmc_file *const *files, size_t n, const char *pa
     return result;
 }
 
-/* The entries of the base, as files of the snapshot: found[i], or NULL for a mere parent. Returns
- * whether the base fits. */
+/* The entries of the base as files of the snapshot: found[i], NULL for a mere parent. 0: no fit. */
 static int match_entries(const struct listing *l, const lmc_file *const *files, size_t n,
                          const lmc_file **found)
 {
@@ -475,8 +455,7 @@ struct walked {
 
 static void add_walked(struct walked *l, struct base *b)
 {
-    l->list = (struct base **)grow((void *)l->list, l->n, &l->room, sizeof *l->list);
-    l->list[l->n++] = b;
+    *(struct base **)append(&l->list, &l->n, &l->room, sizeof *l->list) = b;
     b->is_visited = 1;
     if (l->n > MAX_LINKS && b->is_archive) put_away(b);
 }
@@ -504,9 +483,8 @@ static int walk_down(struct walked *l, struct base *b, struct base **ready, cons
 int prepare_base(struct base *b, const struct common *o)
 {
     struct base *ready;
-    struct walked l;
+    struct walked l = {0};
     int code;
-    memset(&l, 0, sizeof l);
     code = walk_down(&l, b, &ready, o);
     for (size_t i = l.n; i-- > 0 && code == CODE_OK; ready = l.list[i])
         code = prepare_link(l.list[i], ready);
@@ -620,12 +598,11 @@ int choose_base(const struct base **base, const struct common *o)
 
 int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o)
 {
-    struct archive a;
+    struct archive a = {0};
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
     *base = NULL;
     if (code != CODE_OK) return code;
     memcpy(s->header, s->head, s->head_size < sizeof s->header ? s->head_size : sizeof s->header);
-    memset(&a, 0, sizeof a);
     a.fd = -1;
     if (S_ISREG(s->st.st_mode)) /* then it can tell more */
         code = open_archive_of_source(&a, s, o);

@@ -34,23 +34,60 @@
  *   apply: the bytes of each block                 rewrite_target                 4
  *   apply: the target stays what it is             apply_all                      4
  */
-#ifndef LMC_CLI_BASE_H
-#define LMC_CLI_BASE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
-#include "../../lmc.h"
 #include "../../include/lmc_salvage.h"
 #include "archive.h"
 #include "source.h"
-#include "stand_in.h"
 
+struct base;
 struct bases;
 struct common;
+
+/* -- of a damaged one: a copy, the files that it was made from, or what is intact -- */
+
+/* Of the same kind, size and tensors. */
+int have_same_tensors(const lmc_file *a, const lmc_file *b);
+
+/* Whether c, which is made ready, can be read for the damaged snapshot b. */
+int can_stand_in(struct base *c, const struct base *b, const struct common *o);
+
+/* Where there is damage and no copy: reads what is intact all the same, block by block. */
+enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
+                            void *dst, size_t size);
+void forget_intact(struct base *b);
+
+/* Reads of b->instead, or of what is intact, what stands in that file of b. */
+enum lmc_status read_instead(const struct base *b, size_t number, uint64_t offset, void *dst,
+                             size_t size);
+
+/* -- of one whose chain is long: what it restores, in a scratch file --
+ *
+ * Whoever reads of a delta reads of its base, and so on down: a descriptor, a reader and a frame of
+ * the stack for each link. Beyond MAX_LINKS of them a link is restored, by reading through those
+ * below, which are put away then. So a chain may have any length, and takes room for two restored
+ * snapshots on the disk.
+ *
+ *   links   0 1 2 ... 63 | 64 ... 127 | 128        each | is a replica
+ */
+
+/* What is read through at most. */
+#define MAX_LINKS 64
+
+struct replica {
+    int is_made;
+    int fd;           /* of a file without a name */
+    uint64_t *starts; /* of the snapshot's files in it */
+};
+
+/* Restores the snapshot, whose reader has its base. Errors are reported. */
+int make_replica(struct replica *r, const struct archive *a);
+
+int fail_replica(int error);
+
+void free_replica(struct replica *r);
 
 /* Key of the metadata: the name of the base without its directory, for messages. */
 #define BASE_KEY "lmc.base"
@@ -79,7 +116,7 @@ struct base {
     int is_target;  /* of lmc apply, which knows what to do with a half */
     int is_damaged; /* a snapshot: it cannot be read */
     int is_subject; /* what the user asks about: no copy may stand in for it */
-    struct base *instead; /* of a damaged one: what is read (stand_in.h); NULL: there is none */
+    struct base *instead; /* of a damaged one: what is read (stand_in.c); NULL: there is none */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     lmc_base source;    /* for the library, when ready */
     struct base *below; /* then: of a delta, its own base */
@@ -148,8 +185,7 @@ int choose_base_of_source(const lmc_base **base, struct source *s, const struct 
 /* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
 struct base *add_base(struct bases *bases, const char *name);
 
-/* That what was read of the bases is what was identified. To be asked before an output gets its
- * name. */
+/* That what was read of the bases is what was identified: to be asked before an output is named. */
 int check_bases(const struct common *o);
 
 void free_bases(struct bases *bases);
@@ -186,5 +222,3 @@ int protect_bases(const char *source, const char *output, int may_replace, const
 
 /* That what is compressed is no link that its own base needs, and holds none. The base is ready. */
 int check_source(const char *source, const struct common *o);
-
-#endif

@@ -1,14 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "common.h"
 
-#include <stdint.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 const char *file_of_output(const struct common *o)
 {

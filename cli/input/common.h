@@ -1,15 +1,10 @@
 /* common.h - what every verb is told, whatever it does
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_COMMON_H
-#define LMC_CLI_COMMON_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 #include "places.h"
 #include "../sys/tree.h"
 
@@ -49,8 +44,7 @@ struct common {
     enum lmc_dtype dtype; /* --dtype; LMC_AUTO: look into the file */
     struct bases *bases;  /* --base; never NULL, may hold none */
     enum link_mode links; /* --dereference, --no-dereference */
-    /* --max-files: of what is restored, or taken into a snapshot; --max-depth: of what is restored;
-     * 0: the default */
+    /* --max-files of what is restored or taken; --max-depth of what is restored; 0: the default */
     uint64_t max_files, max_depth;
 };
 
@@ -61,8 +55,7 @@ uint64_t most_levels(const struct common *o);
 /* -o, if that is a file; NULL: standard output, or it was not given. */
 const char *file_of_output(const struct common *o);
 
-/* Whether -o ends with a slash: then what it names is a directory, and one that is there takes the
- * outputs, as with cp. */
+/* Whether -o ends with a slash: it names a directory, which takes the outputs if it is there. */
 int names_directory(const struct common *o);
 int goes_into_directory(const struct common *o);
 
@@ -78,5 +71,3 @@ int wants_summary(const struct common *o);
 /* "FILE: 2808952 -> 1861234 bytes (66.26 %), 812 MB/s", if wants_summary(). start: see now() */
 void say_sizes(const struct common *o, const char *name, uint64_t from, uint64_t to, uint64_t plain,
                double start);
-
-#endif

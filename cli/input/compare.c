@@ -1,24 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "compare.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <unistd.h>
 
 #include "base.h"
 #include "common.h"
 #include "links.h"
 #include "second_look.h"
-#include "source.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 struct comparison {
     struct second_look again;
@@ -60,8 +46,7 @@ static enum lmc_status compare_begin(void *user, const lmc_file *file, size_t nu
     return LMC_OK;
 }
 
-/* How many of the next bytes, at most size, must be equal, or, where a tensor is quantised, need
- * not be. */
+/* How many of the next bytes, at most size, must be equal, or are quantised and need not be. */
 static size_t choose_part(struct comparison *c, size_t size, int *is_exact)
 {
     const lmc_tensor *t = c->file->tensors;
@@ -146,9 +131,9 @@ static int compare_links(struct comparison *c)
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
                     const struct common *o, size_t *n_files)
 {
-    struct comparison c;
+    struct comparison c = {0};
     struct source s;
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     enum lmc_status status;
     const lmc_base *base;
     int code = open_source(&s, path);
@@ -157,14 +142,12 @@ int verify_snapshot(const char *path, const char *root, int may_lack, int may_lo
         close_source(&s);
         return code;
     }
-    memset(&c, 0, sizeof c);
     init_second_look(&c.again, &s, base, o);
     c.root = root;
     c.may_lack = may_lack;
     c.may_lose = may_lose;
     c.fd = -1;
     c.buffer = (unsigned char *)resize(NULL, FIRST_LOOK, 1);
-    memset(&options, 0, sizeof options);
     options.begin_file = compare_begin;
     options.write = compare_bytes;
     options.end_file = compare_end;

@@ -1,15 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "damage.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../../include/lmc_salvage.h"
 #include "common.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 
 #define STEP ((size_t)64 << 10)
 #define DAMAGE_BUDGET ((uint64_t)256 << 20) /* to look for it: no less than is decoded at once */
@@ -175,12 +168,10 @@ static enum lmc_status find_loss(lmc_salvage *salvage, enum lmc_status *why, cha
 enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char text[DAMAGE_TEXT])
 {
     const lmc_source source = source_of_archive(a);
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     lmc_salvage *salvage = NULL;
-    lmc_damage damage;
+    lmc_damage damage = {0};
     enum lmc_status status, why = LMC_OK;
-    memset(&options, 0, sizeof options);
-    memset(&damage, 0, sizeof damage);
     options.parallel = &a->o->parallel;
     options.base = base;
     *text = 0;

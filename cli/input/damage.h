@@ -1,22 +1,16 @@
 /* damage.h - which bytes of which tensor are damaged: one place and one form for all verbs
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_DAMAGE_H
-#define LMC_CLI_DAMAGE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 #include "archive.h"
 
 #define DAMAGE_TEXT 640
 
 /* Reports that reading bytes of that file, from `at` on, gave that status, and where the damage is:
- * " (bytes 7471104 to 7602175 of the tensor 'w')", of all blocks side by side. The archive has been
- * opened with its base. */
+ * " (bytes 7471104 to 7602175 of the tensor 'w')", of all blocks side by side. a has its base. */
 int fail_damage(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
 
 /* Reads the snapshot once, from front to back, and needs no index. LMC_OK: nothing is damaged; else
@@ -27,5 +21,3 @@ enum lmc_status look_for_damage(struct archive *a, const lmc_base *base, char te
 
 /* The same where the bytes cannot be looked for: it is somewhere behind byte `at`. */
 int fail_damage_behind(const struct archive *a, enum lmc_status status, size_t number, uint64_t at);
-
-#endif

@@ -1,22 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include "../format/hex.h"
 #include "../format/print.h"
-#include "archive.h"
 #include "common.h"
-#include "places.h"
-#include "stand_in.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 /* -- where the base may be -- */
 
@@ -28,7 +15,7 @@ static void look_at_given(struct bases *all)
         struct base *b = &all->list[all->n_given];
         const struct place_entry *e;
         b->is_place = contains_snapshots(b->name, 0);
-        e = add_given_place(&all->places, b->name, all->n_given);
+        e = add_place(&all->places, b->name, 1, all->n_given);
         b->is_known = e != NULL;
         if (e) memcpy(b->fingerprint, e->fingerprint, sizeof b->fingerprint);
         if (e) continue;
@@ -57,8 +44,7 @@ static void look_at_places(struct bases *all, const char *name)
     free(beside);
 }
 
-/* The delta's name, if it is a path that leads to the delta's own file, beside which its base may
- * lie; else NULL. */
+/* The delta's name, if that is a path to its own file: its base may lie beside that. Else NULL. */
 static const char *path_of_delta(const struct archive *delta)
 {
     struct stat st;
@@ -98,9 +84,8 @@ static int needs_its_like(const struct place_entry *e)
     return e->is_delta && memcmp(e->wanted, e->fingerprint, LMC_FINGERPRINT_SIZE) == 0;
 }
 
-/* Of the snapshots with that fingerprint, those of the ranks, but what needs its like, unless one
- * was given to be the base; to be freed. They are collected first: opening one may add places, and
- * the list moves. */
+/* Of the snapshots with that fingerprint, those of the ranks, but what needs its like, unless it
+ * was given as the base; to be freed. A copy: opening one may add places, and their list moves. */
 static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerprint,
                                        unsigned ranks, size_t *n_found)
 {
@@ -166,8 +151,7 @@ static struct base *try_files(struct hunt *h, struct base *b)
     return view || h->code != CODE_OK ? view : is_wanted(h, b, &h->code) ? b : NULL;
 }
 
-/* Arguments that are files or directories; or snapshots that could not be told from outside, which
- * are damaged. */
+/* Arguments that are files or directories; or damaged snapshots, which could not be told before. */
 static struct base *find_given_files(struct hunt *h, int is_archive)
 {
     struct bases *all = h->o->bases;
@@ -295,14 +279,12 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
     return NULL;
 }
 
-/* The end of a chain that is no snapshot: what it was called may lie there as it is. last: the
- * delta that needs it. */
+/* The end of a chain, which is no snapshot: perhaps it lies there as it is. last: what needs it. */
 static void print_missing(const char *last, const uint8_t *wanted, const struct common *o)
 {
-    struct archive a;
+    struct archive a = {0};
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
     format_hex(text, wanted, SHORT_FINGERPRINT);
-    memset(&a, 0, sizeof a);
     a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
     close_archive(&a);

@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "inside.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../../lmc.h"
 #include "../../formats/dcp.h"
-#include "../../formats/pickle.h"
-#include "../../formats/view.h"
 #include "archive.h"
 #include "common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 struct place_in_archive {
     lmc_base content; /* which keeps the block that was decoded last */
@@ -59,8 +48,7 @@ static int read_metadata(struct dcp *d, struct archive *a, const char *path, uin
     return result == CONTAINER_OK;
 }
 
-/* Whether the files looked into have said as much as all of them may; what is not compressed has
- * all its bytes. */
+/* Whether the files looked into have said as much as all of them may, if they are compressed. */
 static int has_said_all(struct archive *a)
 {
     if (a->is_delta || a->plain ||

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "links.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 void add_link_record(struct links *l, enum link_type type, const char *path, const char *target)
 {
-    struct link *link;
-    l->list = (struct link *)grow(l->list, l->n, &l->room, sizeof *l->list);
-    link = &l->list[l->n++];
+    struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);
     link->type = type;
     link->path = copy_string(path, strlen(path));
     link->target = copy_string(target, strlen(target));
@@ -53,8 +45,7 @@ static int is_plain_path(const char *path)
     }
 }
 
-/* The text at *at, which ends with a zero byte, and moves on; NULL: it does not, or is none that a
- * link may have. */
+/* Takes the text at *at, which ends with a zero byte; NULL: it does not, or no link may have it. */
 static const char *take_text(const char **at, const char *end)
 {
     const char *text = *at, *zero;
@@ -85,9 +76,8 @@ int decode_links(struct links *l, const void *value, size_t size)
 
 void add_seen_file(struct seen_files *seen, const lmc_file *file)
 {
-    struct seen_file *f;
-    seen->list = (struct seen_file *)grow(seen->list, seen->n, &seen->room, sizeof *seen->list);
-    f = &seen->list[seen->n++];
+    struct seen_file *f =
+        (struct seen_file *)append(&seen->list, &seen->n, &seen->room, sizeof *seen->list);
     f->path = copy_string(file->path, strlen(file->path));
     f->is_directory = file->kind == LMC_FILE_DIRECTORY;
     f->size = file->size;
@@ -108,12 +98,9 @@ static int compare_seen(const void *a, const void *b)
 
 static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
 {
-    struct seen_file key;
-    memset(&key, 0, sizeof key);
-    key.path = (char *)path; /* which is only read */
-    return seen->n ? (const struct seen_file *)bsearch(&key, seen->list, seen->n, sizeof key,
-                                                       compare_seen)
-                   : NULL;
+    size_t i;
+    FIND_FIRST(i, seen->n, strcmp(seen->list[i].path, path) < 0);
+    return i < seen->n && strcmp(seen->list[i].path, path) == 0 ? &seen->list[i] : NULL;
 }
 
 /* Marks the links that something lies below: by the directories on the way to path, of which none
@@ -163,13 +150,12 @@ int match_links(const struct links *l, struct seen_files *seen)
 
 int read_links(struct links *l, const lmc_reader *reader)
 {
-    struct seen_files seen;
+    struct seen_files seen = {0};
     const lmc_file *file;
     const void *value;
     size_t size;
     int error;
     memset(l, 0, sizeof *l);
-    memset(&seen, 0, sizeof seen);
     if (lmc_reader_find_metadata(reader, LINKS_KEY, &value, &size) != LMC_OK) return 0;
     error = decode_links(l, value, size);
     for (size_t i = 0; l->n && (file = lmc_reader_get_file(reader, i)) != NULL; i++)

@@ -4,15 +4,9 @@
  * A symbolic link is no file of the snapshot: this entry is all there is of it. Of files that are
  * one file by several names (hard links) each is stored, and this entry says what they were.
  */
-#ifndef LMC_CLI_LINKS_H
-#define LMC_CLI_LINKS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 
 /* Key of the metadata. */
 #define LINKS_KEY "lmc.links"
@@ -53,8 +47,7 @@ struct seen_files {
 void add_seen_file(struct seen_files *seen, const lmc_file *file);
 void free_seen_files(struct seen_files *seen);
 
-/* Whether the links fit to all files of their snapshot (L-5 to L-7), which are sorted here. 0, or
- * -1: they break a rule. */
+/* Sorts the files of the snapshot; 0, or -1: the links do not fit to them (L-5 to L-7). */
 int match_links(const struct links *l, struct seen_files *seen);
 
 /* The links of a snapshot that is read by its index; none, if they break a rule: -1. */
@@ -76,5 +69,3 @@ char *resolve_links(const struct links *links, const char *path, const struct li
                     unsigned char *is_taken);
 
 void free_links(struct links *l);
-
-#endif

@@ -1,23 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "operands.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "source.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 /* A file that is read, or an output, be anything there or not. */
 struct operand {
@@ -59,9 +46,7 @@ static void sort_operands(struct operand_list *l)
 static void add_operand(struct operand_list *l, const char *path, char *real, const char *from,
                         const struct stat *st)
 {
-    struct operand *operand;
-    l->list = (struct operand *)grow(l->list, l->n, &l->room, sizeof *l->list);
-    operand = &l->list[l->n++];
+    struct operand *operand = (struct operand *)append(&l->list, &l->n, &l->room, sizeof *l->list);
     operand->path = copy_string(path, strlen(path));
     operand->real = real ? real : copy_string("", 0);
     operand->from = from;
@@ -127,8 +112,7 @@ int is_operand(const struct entry *e, int is_restoring)
            has_suffix(e->path) == is_restoring;
 }
 
-/* The files below a directory: all that one snapshot takes, or, with -r, each that has an output.
- */
+/* The files below a directory: all that one snapshot takes; with -r each that has an output. */
 static int add_tree(struct operand_list *inputs, struct operand_list *outputs, const char *root,
                     const struct operands *all, const struct common *o)
 {

@@ -4,12 +4,9 @@
  * "lmc -f x x.lmc" would put the snapshot of x in the place of x.lmc, its next input. Asked before
  * anything is written, if there are several inputs.
  */
-#ifndef LMC_CLI_OPERANDS_H
-#define LMC_CLI_OPERANDS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
 
 #include "common.h"
 
@@ -35,5 +32,3 @@ int check_overwritten(const struct operands *all, const struct common *o);
 
 /* With --rm: refuses all if one of them cannot be used, or goes with another one. */
 int check_removed(const struct operands *all, const struct common *o);
-
-#endif

@@ -2,12 +2,8 @@
 #include "places.h"
 
 #include <dirent.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "walk.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
+#include "archive.h"
 #include "../sys/search.h"
 #include "../sys/tree.h"
 
@@ -86,25 +82,17 @@ void measure_depths(struct link_of_chain *list, size_t n)
 
 /* -- places -- */
 
-/* NULL: it is no snapshot. */
-static struct place_entry *add_place(struct places *p, const char *path, int is_given,
-                                     size_t number)
+const struct place_entry *add_place(struct places *p, const char *path, int is_given, size_t number)
 {
-    struct place_entry e;
-    memset(&e, 0, sizeof e);
+    struct place_entry e = {0}, *added;
     if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
-    p->list = (struct place_entry *)grow(p->list, p->n, &p->room, sizeof *p->list);
     e.path = copy_string(path, strlen(path));
     e.is_given = is_given;
     e.number = number;
-    p->list[p->n] = e;
+    added = (struct place_entry *)append(&p->list, &p->n, &p->room, sizeof *p->list);
+    *added = e;
     p->is_sorted = 0;
-    return &p->list[p->n++];
-}
-
-const struct place_entry *add_given_place(struct places *p, const char *path, size_t number)
-{
-    return add_place(p, path, 1, number);
+    return added;
 }
 
 static int compare_listed_names(const void *a, const void *b)

@@ -5,15 +5,9 @@
  * thousands, no more is read of each than header, trailer and the head of the index: what they say
  * is a hint. Whoever takes a snapshot for a base reads and checks its index first.
  */
-#ifndef LMC_CLI_PLACES_H
-#define LMC_CLI_PLACES_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 
 struct base;
 
@@ -36,12 +30,12 @@ struct places {
     size_t n_directories;
 };
 
-/* Adds all .lmc files of the directory, not those below it; once. What cannot be read is left
- * out. */
+/* Adds all .lmc files of the directory, once; not those below it, and none that cannot be read. */
 void add_places(struct places *p, const char *directory);
 
-/* Adds an argument. What the file says that it is, until more is added; NULL: it is no snapshot. */
-const struct place_entry *add_given_place(struct places *p, const char *path, size_t number);
+/* Adds one. What the file says that it is, until more is added; NULL: it is no snapshot. */
+const struct place_entry *add_place(struct places *p, const char *path, int is_given,
+                                    size_t number);
 
 /* Whether it is a directory that holds .lmc files; if is_all, nothing else but the list of a series
  * and hidden files. */
@@ -65,5 +59,3 @@ struct link_of_chain {
  * if there is none. Whoever takes, of several with the wanted fingerprint, the one of the least
  * depth goes in no circle. A delta in which nothing has changed is no base of its like. */
 void measure_depths(struct link_of_chain *list, size_t n);
-
-#endif

@@ -1,14 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include <stdlib.h>
-#include <sys/stat.h>
-
 #include "common.h"
-#include "places.h"
 #include "../sys/attributes.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 /* Whether path lies within the base; or, if is_whole, holds it; or is it. A base of files may be
  * replaced as a whole where may_replace says so. A directory in which snapshots lie is a place to

@@ -1,23 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "second_look.h"
 
-#include <errno.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "archive.h"
 #include "common.h"
 #include "damage.h"
 #include "source.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
@@ -73,10 +61,9 @@ static int fail_scratch(int error)
 static int copy_to_scratch(struct source *s, int fd)
 {
     unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    struct outlet out;
+    struct outlet out = {0};
     size_t size = 1;
     int error = 0;
-    memset(&out, 0, sizeof out);
     out.fd = fd;
     while (!error && size) {
         s->error = read_stream(s, buffer, BUFFER_SIZE, &size) == LMC_OK ? 0 : s->error;
@@ -173,9 +160,8 @@ int check_payload(const char *path, const struct common *o)
 {
     struct source s;
     struct second_look l;
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     int code = open_source(&s, path);
-    memset(&options, 0, sizeof options);
     init_second_look(&l, &s, NULL, o);
     l.lacks_base = 1;
     if (code == CODE_OK) {

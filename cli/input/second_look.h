@@ -5,15 +5,10 @@
  * checks, reads the first one again through the index. So a snapshot from a pipe is kept in a
  * scratch file.
  */
-#ifndef LMC_CLI_SECOND_LOOK_H
-#define LMC_CLI_SECOND_LOOK_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 #include "archive.h"
 
 struct common;
@@ -32,8 +27,7 @@ struct second_look {
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
                       const struct common *o);
 
-/* If the source is a pipe and, by its header, may repeat something, it becomes a scratch file.
- * Errors are reported. */
+/* A pipe that may repeat something, by its header, becomes a scratch file. Errors are reported. */
 int keep_source(struct second_look *l);
 
 /* Restores the source from front to back. options: the caller's callbacks, read_second_look() if
@@ -57,4 +51,8 @@ int fail_restore(const struct second_look *l, enum lmc_status status);
  * but what its payloads mean together with it. Reports what is damaged, and where. */
 int check_payload(const char *path, const struct common *o);
 
-#endif
+/* Restores the snapshot at path and compares it with the files at root. may_lack: files that are
+ * gone are passed over; may_lose: what is quantised need not be equal: never before the files are
+ * removed. *n_files: those that were compared, below root. */
+int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
+                    const struct common *o, size_t *n_files);

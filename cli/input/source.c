@@ -1,25 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "source.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <sys/types.h>
-#include <unistd.h>
-
-#include "../../formats/container.h"
 #include "../../formats/dcp.h"
-#include "../../formats/view.h"
 #include "common.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* /dev/stdin, or what a shell makes of <(...): it has been opened already. */
 static int is_descriptor(const char *path)
@@ -160,17 +146,14 @@ static void read_kept(int fd, const struct common *o)
         say(kept.path, "is not understood (%s), so items of .distcp files have no names", why);
 }
 
-/* What the .metadata in the directory of that file says; NULL: it is no .distcp file,
- * there is none, or it is not understood, which -v tells. Valid until it is asked for another
- * directory: one is kept, as all files of a checkpoint ask for the same. Not for several threads.
- */
+/* What the .metadata beside that file says; NULL: it is no .distcp file, there is none, or it is
+ * not understood, which -v tells. Valid until it is asked for another directory: one is kept, as
+ * all files of a checkpoint ask for the same. Not for several threads. */
 static const struct dcp *find_metadata_beside(const char *path, const struct common *o)
 {
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
-    const size_t size = strlen(path), length = sizeof ".distcp" - 1;
-    const int is_item = size > length && strcmp(path + size - length, ".distcp") == 0;
     struct stat st;
-    const int fd = !is_item ? -1 : open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int fd = container_is_distcp(path) ? open(beside, O_RDONLY | O_CLOEXEC | O_NONBLOCK) : -1;
     free(directory);
     if (fd < 0 || fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
         forget_kept();

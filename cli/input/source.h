@@ -6,14 +6,9 @@
  * close_source() may and must be called after open_source() in any case. Errors are reported, but
  * those of read_stream(), which stand in `error`.
  */
-#ifndef LMC_CLI_SOURCE_H
-#define LMC_CLI_SOURCE_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
 
 #include "../../formats/container.h"
 
@@ -70,5 +65,3 @@ void close_opened(struct opened *f);
 /* st: when it was looked at; nobody may have written to it since then. */
 int read_opened(struct opened *f, const char *path, const struct stat *st, uint64_t offset,
                 void *dst, size_t size);
-
-#endif

@@ -1,20 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "source_tree.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "common.h"
 #include "links.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/temporary.h"
 
 /* -- side files -- */
@@ -23,12 +12,9 @@
 
 char *name_journal(const char *path)
 {
-    char *directory = directory_of(path), *name, *full;
     const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t size = strlen(last) + sizeof "." SIDE_SUFFIX;
-    name = (char *)resize(NULL, size, 1);
-    snprintf(name, size, ".%s" SIDE_SUFFIX, last);
-    full = join_path(directory, name);
+    char *directory = directory_of(path), *name = format_text(".%s" SIDE_SUFFIX, last);
+    char *full = join_path(directory, name);
     free(name);
     free(directory);
     return full;
@@ -37,8 +23,7 @@ char *name_journal(const char *path)
 int is_side_name(const char *path)
 {
     const char *last = strrchr(path, '/') ? strrchr(path, '/') + 1 : path;
-    size_t size = strlen(last), suffix = sizeof SIDE_SUFFIX - 1;
-    return *last == '.' && size > suffix && strcmp(last + size - suffix, SIDE_SUFFIX) == 0;
+    return *last == '.' && is_suffix_of(SIDE_SUFFIX, last);
 }
 
 int check_finished(const char *path, enum exit_code code)
@@ -206,8 +191,7 @@ struct lost {
     char *first; /* NULL: nothing is lost */
 };
 
-/* Who restores it owns it; where that is setgid, the directory that it is in gives it its group and
- * the same bit. */
+/* The user who restores it owns it. A setgid directory gives it its group and the same bit. */
 static void expect_owner_of_tree(struct lost *lost, const char *root)
 {
     char *parent = join_path(root, "..");
@@ -254,10 +238,9 @@ static void look_for_lost(struct lost *lost, const char *path, int is_told)
 void say_lost(const struct listing *l, const char *path, const char *snapshot,
               const struct common *o)
 {
-    struct lost lost;
+    struct lost lost = {0};
     char text[300] = "";
     size_t size = 0;
-    memset(&lost, 0, sizeof lost);
     if (o->verbosity == 0) return;
     if (l) expect_owner_of_tree(&lost, path);
     else expect_owner_of_file(&lost, snapshot);

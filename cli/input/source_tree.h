@@ -1,14 +1,10 @@
 /* source_tree.h - directories that are compressed: what is in them, and what is not kept of it
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SOURCE_TREE_H
-#define LMC_CLI_SOURCE_TREE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-
-#include "../sys/report.h"
 #include "../sys/tree.h"
 
 struct common;
@@ -22,8 +18,8 @@ int list_sources(struct listing *l, const char *root, int is_removed, const stru
  * named already. Whoever gives up for one of them tells of all. */
 void say_unreadable(const struct listing *l, size_t from, size_t n, const char *root);
 
-/* Whether an entry of a tree is a file of the snapshot: all are but links, and the root only if
- * there is nothing else. */
+/* Whether an entry is a file of the snapshot: all but links; the root only if there is nothing
+ * else. */
 int is_stored(const struct entry *e, const struct listing *l);
 
 /* Symbolic links of the listing of root, and files in it that are one by several names. */
@@ -49,5 +45,3 @@ int is_side_name(const char *path);
 
 /* Fails with that code if an apply to path, or to a directory that it lies in, has not ended. */
 int check_finished(const char *path, enum exit_code code);
-
-#endif

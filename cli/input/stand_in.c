@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "stand_in.h"
-
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../format/tensors.h"
-#include "archive.h"
 #include "base.h"
 #include "damage.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 
 /* -- a copy, or the files of it -- */
@@ -31,8 +20,7 @@ int have_same_tensors(const lmc_file *a, const lmc_file *b)
     return 1;
 }
 
-/* The file of c that has the path of file *number of b, which may have another number there. 0: it
- * has none. */
+/* Sets *number, of a file of b, to that of the file of c with the same path. 0: c has none. */
 static int find_same_file(const struct base *c, const struct base *b, size_t *number)
 {
     const char *path = lmc_reader_get_file(b->archive.reader, *number)->path;
@@ -86,11 +74,10 @@ enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t numbe
                             void *dst, size_t size)
 {
     lmc_source source;
-    lmc_reader_options options;
+    lmc_reader_options options = {0};
     enum lmc_status status;
     if (!b->salvage) {
         source = source_of_archive(&b->archive);
-        memset(&options, 0, sizeof options);
         options.base = b->below ? &b->below->source : NULL;
         options.lender = b->archive.reader;
         status = lmc_salvage_open(&b->salvage, &source, &options);
@@ -169,12 +156,6 @@ int make_replica(struct replica *r, const struct archive *a)
     error = code == CODE_OK ? outlet_finish(&out) : 0;
     free(window);
     return error ? fail_replica(error) : code;
-}
-
-int read_replica(const struct replica *r, size_t number, uint64_t offset, void *dst, size_t size)
-{
-    const int error = read_at(r->fd, r->starts[number] + offset, dst, size);
-    return error < 0 ? EIO : error;
 }
 
 void free_replica(struct replica *r)

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "walk.h"
 
-#include <fcntl.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../../lmc.h"
 #include "archive.h"
+#include "../../formats/container_check.h"
 #include "../sys/io.h"
 
 const uint8_t start_magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A},
@@ -29,13 +23,6 @@ int begins_as_snapshot(int fd, int *error)
     return result == 0 && memcmp(bytes, start_magic, sizeof bytes) == 0;
 }
 
-static uint64_t get_le(const uint8_t *bytes, unsigned size)
-{
-    uint64_t value = 0;
-    while (size-- > 0) value = value << 8 | bytes[size];
-    return value;
-}
-
 /* The field Prediction of a RUN: behind two varints (spec 4.2). Negative: it cannot be read. */
 static int read_prediction(int fd, uint64_t at)
 {
@@ -47,7 +34,10 @@ static int read_prediction(int fd, uint64_t at)
 }
 
 /* Bytes that the block restores (spec 5). */
-static uint64_t size_of_block(const uint8_t *header) { return get_le(header + 4, 4) * header[1]; }
+static uint64_t size_of_block(const uint8_t *header)
+{
+    return container_number(header + 4, 4) * header[1];
+}
 
 /* To the index, adding up blocks on the way; 0: there is none, or not all can be read. */
 static uint64_t walk_to_index(int fd, struct base_use *use)
@@ -62,15 +52,15 @@ static uint64_t walk_to_index(int fd, struct base_use *use)
             use->size += size;
             if ((header[2] & BLOCK_PREDICTED) && prediction == PREDICTION_BASE)
                 use->predicted_size += size;
-            at += BLOCK_HEADER_SIZE + get_le(header + 8, 4);
+            at += BLOCK_HEADER_SIZE + container_number(header + 8, 4);
             continue;
         }
         if (memcmp(header, "INDX", 4) == 0) return at;
         at += SECTION_HEADER_SIZE;
         if (memcmp(header, "RUN ", 4) == 0) prediction = read_prediction(fd, at);
         if (prediction < 0) break; /* it cannot be read, which does not say that it is another */
-        if (get_le(header + 4, 8) > INT64_MAX - at) break;
-        at += get_le(header + 4, 8);
+        if (container_number(header + 4, 8) > INT64_MAX - at) break;
+        at += container_number(header + 4, 8);
     }
     return 0;
 }
@@ -88,7 +78,7 @@ static int is_trailer_before(int fd, uint64_t end)
     uint8_t trailer[TRAILER_SIZE];
     return read_at(fd, end - TRAILER_SIZE, trailer, sizeof trailer) == 0 &&
            memcmp(trailer + TRAILER_SIZE - sizeof end_magic, end_magic, sizeof end_magic) == 0 &&
-           get_le(trailer + 16, 8) == end;
+           container_number(trailer + 16, 8) == end;
 }
 
 int ends_as_snapshot(const char *path)
@@ -111,9 +101,10 @@ int probe_snapshot(const char *path, uint8_t *fingerprint, uint8_t *wanted, int 
                  read_at(fd, 0, header, sizeof header) == 0 &&
                  parse_header(header, sizeof header, wanted, is_delta) == 0 &&
                  read_at(fd, (uint64_t)st.st_size - TRAILER_SIZE, index, sizeof index) == 0;
-    is_one = is_one && get_le(index, 8) <= INT64_MAX - SECTION_HEADER_SIZE - FINGERPRINT_AT &&
-             read_at(fd, get_le(index, 8) + SECTION_HEADER_SIZE + FINGERPRINT_AT, fingerprint,
-                     LMC_FINGERPRINT_SIZE) == 0;
+    is_one = is_one &&
+             container_number(index, 8) <= INT64_MAX - SECTION_HEADER_SIZE - FINGERPRINT_AT &&
+             read_at(fd, container_number(index, 8) + SECTION_HEADER_SIZE + FINGERPRINT_AT,
+                     fingerprint, LMC_FINGERPRINT_SIZE) == 0;
     if (fd >= 0) close(fd);
     return is_one ? 0 : -1;
 }
@@ -128,8 +119,9 @@ uint64_t find_snapshot_end(const char *path)
     const uint64_t index = fd >= 0 ? walk_to_index(fd, &use) : 0;
     uint64_t end = 0;
     if (index && read_at(fd, index, header, sizeof header) == 0 &&
-        get_le(header + 4, 8) <= INT64_MAX - index - SECTION_HEADER_SIZE - TRAILER_SIZE) {
-        const uint64_t at = index + SECTION_HEADER_SIZE + get_le(header + 4, 8) + TRAILER_SIZE;
+        container_number(header + 4, 8) <= INT64_MAX - index - SECTION_HEADER_SIZE - TRAILER_SIZE) {
+        const uint64_t at =
+            index + SECTION_HEADER_SIZE + container_number(header + 4, 8) + TRAILER_SIZE;
         if (is_trailer_before(fd, at)) end = at;
     }
     if (fd >= 0) close(fd);

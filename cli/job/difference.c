@@ -1,24 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "difference.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <jansson.h>
-
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
+#include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
@@ -39,10 +28,8 @@ static int compare_diff_items(const void *a, const void *b)
 static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t number,
                           const lmc_tensor *t)
 {
-    struct diff_item *item;
-    items->list =
-        (struct diff_item *)grow(items->list, items->n, &items->room, sizeof *items->list);
-    item = &items->list[items->n++];
+    struct diff_item *item =
+        (struct diff_item *)append(&items->list, &items->n, &items->room, sizeof *item);
     item->name = t ? t->name : f->path;
     item->path = f->path;
     item->tensor = t;
@@ -51,7 +38,6 @@ static void add_diff_item(struct diff_items *items, const lmc_file *f, size_t nu
     item->offset = t ? t->offset : 0;
     item->file_number = number;
     item->fingerprint = t ? t->fingerprint : f->fingerprint;
-    item->is_matched = 0;
 }
 
 void collect_diff_items(struct diff_items *items, const struct base *b)
@@ -90,37 +76,19 @@ static struct diff_item *find_old_item(const struct diff *d, const struct diff_i
 
 /* -- measuring -- */
 
-static int has_same_shape(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return !a || !b ||
-           (a->rank == b->rank &&
-            (a->rank == 0 || memcmp(a->shape, b->shape, a->rank * sizeof *a->shape) == 0));
-}
-
 static enum diff_kind compare_items(const struct diff_item *old, const struct diff_item *item)
 {
     if (!old) return DIFF_ADDED;
     if (!has_same_type(old, item)) return DIFF_RETYPED;
-    if (!has_same_shape(old->tensor, item->tensor) || (item->tensor && old->size != item->size))
-        return DIFF_RESHAPED;
+    if (item->tensor && !is_same_kind(old->tensor, item->tensor)) return DIFF_RESHAPED;
     return memcmp(old->fingerprint, item->fingerprint, LMC_FINGERPRINT_SIZE) == 0 ? DIFF_SAME
                                                                                   : DIFF_CHANGED;
-}
-
-/* width is 1, 2, 4 or 8; neither side is aligned */
-static uint64_t count_changed(const unsigned char *a, const unsigned char *b, size_t size,
-                              unsigned width)
-{
-    uint64_t n = 0;
-    for (size_t i = 0; i < size; i += width) n += memcmp(a + i, b + i, width) != 0;
-    return n;
 }
 
 static int code_piece(struct diff *d, lmc_tensor_options *options, const void *prediction,
                       size_t size, uint64_t *total)
 {
     size_t coded, workspace_size, cap;
-    enum lmc_status status;
     options->prediction = prediction;
     options->prediction_size = prediction ? size : 0;
     workspace_size = lmc_tensor_workspace_size(options);
@@ -128,8 +96,8 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
     if (workspace_size > d->workspace_size)
         d->workspace = (unsigned char *)resize(d->workspace, d->workspace_size = workspace_size, 1);
     if (cap > d->coded_size) d->coded = (unsigned char *)resize(d->coded, d->coded_size = cap, 1);
-    status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size, options,
-                               d->workspace, d->workspace_size);
+    enum lmc_status status = lmc_tensor_encode(d->coded, d->coded_size, &coded, d->new_piece, size,
+                                               options, d->workspace, d->workspace_size);
     *total += coded;
     return status == LMC_OK ? CODE_OK : fail_status(d->b->name, status);
 }
@@ -138,19 +106,16 @@ static int code_piece(struct diff *d, lmc_tensor_options *options, const void *p
 static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
 {
     const struct diff_item *item = row->item, *old = row->old;
-    lmc_tensor_options options;
-    unsigned width;
-    memset(&options, 0, sizeof options);
+    lmc_tensor_options options = {0};
     options.dtype = lmc_dtype_find(item->dtype);
     options.level = d->level;
     options.parallel = &d->o->parallel;
-    width = lmc_dtype_width(options.dtype);
+    unsigned width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
     row->n_changed = old ? 0 : row->n;
     if (scan) scan_begin(scan, options.dtype);
     for (uint64_t at = 0; at < item->size; at += DIFF_PIECE) {
         size_t size = (size_t)(item->size - at < DIFF_PIECE ? item->size - at : DIFF_PIECE);
-        int code;
         if (d->b->source.read(d->b->source.user, item->file_number, item->offset + at, d->new_piece,
                               size) != 0 ||
             (old && d->a->source.read(d->a->source.user, old->file_number, old->offset + at,
@@ -158,10 +123,11 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
             return d->o->bases->code;
         if (scan) scan_piece(scan, d->new_piece, size);
         if (old && row->kind != DIFF_SAME) {
-            row->n_changed += count_changed(d->old_piece, d->new_piece, size, width);
+            for (size_t i = 0; i < size; i += width)
+                row->n_changed += memcmp(d->old_piece + i, d->new_piece + i, width) != 0;
             if (scan) scan_signs(scan, d->old_piece, d->new_piece, size);
         }
-        code = code_piece(d, &options, NULL, size, &row->direct);
+        int code = code_piece(d, &options, NULL, size, &row->direct);
         if (code == CODE_OK && old) code = code_piece(d, &options, d->old_piece, size, &row->delta);
         if (code != CODE_OK) return code;
         progress_add(size);
@@ -221,6 +187,19 @@ int measure_all(struct diff *d, struct scan *scan,
     return code;
 }
 
+void print_row_start(const struct diff_row *row, int is_narrow)
+{
+    const struct diff_item *const item = row->item;
+    char text[LMC_MAX_RANK * 21 + 3] = "";
+    if (item->tensor) format_shape(text, sizeof text, item->tensor);
+    print_dtype(item->tensor ? item->dtype : "file");
+    if (!is_narrow) printf("%-18s ", text);
+    if (row->kind != DIFF_REMOVED) return;
+    format_size(text, sizeof text, item->size);
+    if (is_narrow) printf("%9s", text);
+    else printf("%14llu", (unsigned long long)item->size);
+}
+
 void print_item_name(const struct diff_item *item)
 {
     print_name(*item->name ? item->name : item->tensor ? "(the array)" : "(the file itself)");
@@ -231,20 +210,31 @@ void print_item_name(const struct diff_item *item)
     putchar('\n');
 }
 
-json_t *make_json_item(const struct diff_item *item)
+static json_t *make_json_item(const struct diff_item *item)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *shape;
+    json_t *object = (json_t *)check_memory(json_object());
     set_json_text(object, "name", item->name);
     set_json_text(object, "path", item->path);
     if (item->tensor) {
-        shape = (json_t *)check_memory(json_array());
-        for (unsigned i = 0; i < item->tensor->rank; i++)
-            json_array_append_new(shape, make_json_number(item->tensor->shape[i]));
         set_json_text(object, "dtype", item->dtype);
-        set_json(object, "shape", shape);
+        set_json(object, "shape", make_json_numbers(item->tensor->shape, item->tensor->rank));
     }
     set_json_number(object, "size", item->size);
     return object;
+}
+
+void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
+                   void (*complete)(json_t *object, void *user, size_t number), void *user)
+{
+    begin_json(w, of_tensors ? "tensors" : "files", '[');
+    for (size_t i = 0; i < d->n_rows; i++)
+        if (!d->rows[i].item->tensor == !of_tensors) {
+            json_t *object = make_json_item(d->rows[i].item);
+            if (has_status) set_json(object, "status", json_string(diff_names[d->rows[i].kind]));
+            if (d->rows[i].kind != DIFF_REMOVED) complete(object, user, i);
+            put_json(w, NULL, object);
+        }
+    end_json(w, ']');
 }
 
 json_t *make_json_side(const struct base *b)

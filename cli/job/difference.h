@@ -1,19 +1,15 @@
 /* difference.h - what has changed between two snapshots, and what a delta would take
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_DIFFERENCE_H
-#define LMC_CLI_DIFFERENCE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
 #include <jansson.h>
-
-#include "../../lmc.h"
 
 struct base;
 struct common;
+struct json_writer;
 struct scan;
 
 enum diff_kind {
@@ -76,11 +72,16 @@ void match_items(struct diff *d);
 int measure_all(struct diff *d, struct scan *scan,
                 void (*measured)(void *user, size_t row, const struct scan *scan), void *user);
 
+/* The first columns of a row: dtype, shape, and, of what was removed, the size. */
+void print_row_start(const struct diff_row *row, int is_narrow);
+
 /* The name, the path behind it, and the end of the line. */
 void print_item_name(const struct diff_item *item);
 
-/* What is the same in each JSON output: name, path, dtype, shape, size. The caller's. */
-json_t *make_json_item(const struct diff_item *item);
+/* The rows of tensors, or those of other files: name, path, dtype, shape, size, with has_status what
+ * became of it, and what complete() sets, of those that were not removed. number: of the row */
+void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
+                   void (*complete)(json_t *object, void *user, size_t number), void *user);
 
 /* Name and fingerprint of a snapshot. The caller's. */
 json_t *make_json_side(const struct base *b);
@@ -88,5 +89,3 @@ json_t *make_json_side(const struct base *b);
 /* Takes them among the bases, which gives each of them what it is made of: it may be a delta
  * against another. */
 int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o);
-
-#endif

@@ -1,19 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "restored_links.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "../input/links.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 #include "../sys/tree.h"
 
@@ -153,12 +142,11 @@ static int remove_old_link(int root, const struct entry *e, const struct links *
 {
     const struct link *wanted = find_link_record(l, e->path);
     const char *last;
-    int fd, error;
     if (wanted && wanted->type == LINK_SYMBOLIC && strcmp(wanted->target, e->link) == 0)
         return CODE_OK;
     *n_changed += !wanted; /* else it is made anew */
-    fd = open_parent(root, e->path, 0, &last);
-    error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
+    int fd = open_parent(root, e->path, 0, &last);
+    int error = fd >= 0 && unlinkat(fd, last, 0) == 0 ? 0 : errno;
     if (fd >= 0) close(fd);
     return error ? fail_errno(e->path, error, "cannot remove the link") : CODE_OK;
 }

@@ -6,12 +6,9 @@
  * one above it, and must be a directory, not a link, so that no link leads to where another one is
  * made. Where a link points to does not matter then: nobody follows it. Errors are reported.
  */
-#ifndef LMC_CLI_RESTORED_LINKS_H
-#define LMC_CLI_RESTORED_LINKS_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include "../../lmc.h"
 
 struct links;
 
@@ -29,5 +26,3 @@ int check_old_links(const char *root, const struct links *l, const struct links 
  * the snapshot. *n_changed: counts up. */
 int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
                  size_t *n_changed);
-
-#endif

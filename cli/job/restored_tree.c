@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "restored_tree.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "../input/base.h"
 #include "../input/common.h"
 #include "restorer.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/replace.h"
-#include "../sys/report.h"
-#include "../sys/temporary.h"
 
 #define NO_DIRECTORY                                                                               \
     "is no directory, so nothing is restored below it; move it away, or name another directory "   \
@@ -31,13 +20,6 @@ void init_tree(struct restored_tree *t, const char *target, const struct common 
     t->outlet.fd = t->made.fd = -1;
 }
 
-/* "." and "..", also behind others: who works in a directory does not see it replaced. */
-static int is_within(const char *path)
-{
-    const char *last = base_name(path);
-    return is_dot(last) || *last == 0;
-}
-
 static int check_target(const struct restored_tree *t, const char *input, int force)
 {
     struct stat st;
@@ -46,7 +28,8 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, t->target,
                     "exists already and is no directory; name another one with -o");
-    if (is_within(t->target))
+    /* "." and "..", also behind others: who works in a directory does not see it replaced */
+    if (is_dot(base_name(t->target)) || *base_name(t->target) == 0)
         return fail(CODE_ERROR, t->target,
                     "exists already, and cannot be replaced by this name; name another directory "
                     "with -o, or restore into it: lmc -d -o %.300s %.300s '*'",
@@ -66,11 +49,10 @@ static int check_target(const struct restored_tree *t, const char *input, int fo
 /* Makes the temporary directory in that of `beside`. */
 static int make_root(struct restored_tree *t, const char *beside)
 {
-    int code, error;
     if (t->o->verbosity > 0) say_left_behind(beside);
-    code = create_temporary(beside, NULL, &t->root);
+    int code = create_temporary(beside, NULL, &t->root);
     if (code != CODE_OK) return code;
-    error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
+    int error = open_made(&t->made, t->root, most_files(t->o), (size_t)most_levels(t->o));
     if (!error) return CODE_OK;
     remove_temporary();
     return fail_errno(t->target, error, "cannot create a directory beside it");
@@ -78,12 +60,11 @@ static int make_root(struct restored_tree *t, const char *beside)
 
 int begin_tree(struct restored_tree *t, const char *input, int force)
 {
-    int code;
     if (!t->target)
         return fail(
             CODE_ERROR, input,
             "holds a directory, which cannot go to standard output; name a directory with -o");
-    code = check_target(t, input, force);
+    int code = check_target(t, input, force);
     return code == CODE_OK ? make_root(t, t->target) : code;
 }
 
@@ -162,9 +143,8 @@ static int check_path_size(const struct restored_tree *t, const char *path)
 
 int begin_tree_file(struct restored_tree *t, const lmc_file *file)
 {
-    int error;
     t->path = join_path(t->root, file->path);
-    error = check_path_size(t, file->path);
+    int error = check_path_size(t, file->path);
     if (!error && file->kind == LMC_FILE_DIRECTORY) {
         error = make_directory(&t->made, file->path, &t->number);
     } else if (!error) {
@@ -183,31 +163,21 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
     return error ? fail_made(&t->made, t->target, file->path, error) : CODE_OK;
 }
 
-static void keep_attributes(struct restored_tree *t, const lmc_file *file)
-{
-    struct made_directory *d = &t->made.list[t->number];
-    d->attributes = attributes_of_directory(file);
-    d->has_attributes = 1;
-}
-
-/* 0 or errno. */
-static int sync_file(struct restored_tree *t)
-{
-    if (is_synced_at_end(&t->made, t->outlet.size)) return 0;
-    return fsync(t->outlet.fd) == 0 || errno == EINVAL ? 0 : errno;
-}
-
 int end_tree_file(struct restored_tree *t, const lmc_file *file)
 {
     struct attributes a = attributes_of_file(file);
     int error = 0;
     if (t->outlet.fd < 0) {
-        keep_attributes(t, file);
+        struct made_directory *d = &t->made.list[t->number];
+        d->attributes = attributes_of_directory(file);
+        d->has_attributes = 1;
     } else {
         if (t->input) complete_attributes(&a, t->input);
         error = outlet_finish(&t->outlet);
         if (!error) error = set_attributes(t->outlet.fd, &a);
-        if (!error) error = sync_file(t);
+        if (!error && !is_synced_at_end(&t->made, t->outlet.size) && fsync(t->outlet.fd) != 0 &&
+            errno != EINVAL)
+            error = errno;
         if (close(t->outlet.fd) != 0 && !error) error = errno;
     }
     t->outlet.fd = -1;
@@ -234,10 +204,9 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
     mode_t mode = input ? input->st_mode & 0666 : 0666;
     struct attributes attributes;
     struct stat st;
-    int fd, error;
     if (t->is_empty) return 0;
-    fd = open(t->root, O_RDONLY | O_CLOEXEC);
-    error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
+    int fd = open(t->root, O_RDONLY | O_CLOEXEC);
+    int error = fd >= 0 && fstat(fd, &st) == 0 ? 0 : errno;
     mode |= (mode & 0444) >> 2;
     if (old) attributes = attributes_of_stat(old);
     if (!error && old) error = set_attributes(fd, &attributes);
@@ -251,9 +220,8 @@ static int set_root_mode(const struct restored_tree *t, const struct stat *input
 static int check_replaced(struct restored_tree *t, int force)
 {
     struct stat st, top;
-    int code;
     if (!force || lstat(t->target, &top) != 0) return CODE_OK;
-    code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
+    int code = list_tree(&t->replaced, t->target, LINKS_KEEP, 0);
     if (code == CODE_OK && t->replaced.n_others)
         code = fail(CODE_ERROR, t->target,
                     "is not replaced: it holds '%.300s', which no snapshot can; move that away, or "
@@ -450,10 +418,9 @@ int commit_parts(struct restored_tree *t)
     struct listing l;
     struct part *moved;
     size_t n = 0;
-    int code, error;
     if (!t->is_merged) return commit_tree(t, 0, t->input);
-    code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
-    error = code == CODE_OK ? finish_directories(t) : 0;
+    int code = list_tree(&l, t->root, LINKS_KEEP, 0); /* before modes may forbid it */
+    int error = code == CODE_OK ? finish_directories(t) : 0;
     if (error) code = fail_errno(t->target, error, "cannot bring what was restored to the disk");
     moved = (struct part *)resize(NULL, l.n + 1, sizeof *moved);
     for (size_t i = 0; i < l.n && code == CODE_OK; i++) {

@@ -20,18 +20,11 @@
  * So a kill leaves the old tree, or the new one; but for a moment, where names cannot be exchanged
  * at once, in which there is neither and the old tree lies beside. Errors are reported.
  */
-#ifndef LMC_CLI_RESTORED_TREE_H
-#define LMC_CLI_RESTORED_TREE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
-
-#include "../../lmc.h"
 #include "../input/links.h"
-#include "../sys/attributes.h"
 #include "../sys/io.h"
 #include "../sys/made.h"
 #include "../sys/tree.h"
@@ -95,5 +88,3 @@ int commit_parts(struct restored_tree *t);
 int check_links_of_tree(const struct links *l, const char *name, const struct common *o);
 
 void free_tree(struct restored_tree *t);
-
-#endif

@@ -7,20 +7,13 @@
  * (restored_tree.h). Which of them it is shows when the first file begins; until then `started` is
  * 0 and there is nothing to undo. Errors are reported.
  */
-#ifndef LMC_CLI_RESTORER_H
-#define LMC_CLI_RESTORER_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
 #include <pthread.h>
-#include <stdint.h>
-#include <sys/stat.h>
 
-#include "../../lmc.h"
-#include "../input/links.h"
 #include "../input/second_look.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "restored_tree.h"
 
@@ -83,5 +76,3 @@ void complete_attributes(struct attributes *a, const struct stat *input);
 
 /* Opens the snapshot at path ("-": standard input). To be closed in any case. */
 int open_snapshot_source(struct source *s, const char *path, const struct common *o);
-
-#endif

@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "tar_stream.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 
 #define RECORD ((size_t)512)
 #define MAX_OCTAL_SIZE (((uint64_t)1 << 33) - 1) /* 11 octal digits */
@@ -89,10 +83,9 @@ static void add_line(char **text, size_t *size, const char *key, const char *val
 
 static int write_extended(struct output *out, const struct tar_entry *e, uint32_t nanoseconds)
 {
-    struct tar_entry x;
+    struct tar_entry x = {0};
     char *text = NULL, number[48];
     size_t size = 0;
-    int error;
     if (strlen(e->path) > NAME_SIZE) add_line(&text, &size, "path", e->path);
     if (e->target && strlen(e->target) > NAME_SIZE) add_line(&text, &size, "linkpath", e->target);
     if (e->size > MAX_OCTAL_SIZE) {
@@ -108,12 +101,11 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
         add_line(&text, &size, "mtime", number);
     }
     if (!text) return 0;
-    memset(&x, 0, sizeof x);
     x.type = 'x';
     x.path = "PaxHeaders/x";
     x.size = size;
     x.mode = 0644;
-    error = write_record(out, &x);
+    int error = write_record(out, &x);
     if (!error) error = write_output(out, text, size);
     if (!error) error = fill_record(out, size);
     free(text);
@@ -123,21 +115,19 @@ static int write_extended(struct output *out, const struct tar_entry *e, uint32_
 int tar_begin(struct output *out, const lmc_file *file)
 {
     const int is_directory = file->kind == LMC_FILE_DIRECTORY;
-    struct tar_entry e;
+    struct tar_entry e = {0};
     size_t size = strlen(file->path);
     char *path = (char *)resize(NULL, size + 3, 1);
-    int error;
     memcpy(path, file->path, size + 1);
     if (size == 0) strcpy(path, is_directory ? "./" : "file");
     else if (is_directory) strcpy(path + size, "/");
-    memset(&e, 0, sizeof e);
     e.type = is_directory ? '5' : '0';
     e.path = path;
     e.size = is_directory ? 0 : file->size;
     e.mode = is_directory ? 0755 : 0644;
     if (file->has_mode) e.mode = kept_mode(file->mode, is_directory);
     e.mtime = file->has_mtime ? file->mtime_s : 0;
-    error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
+    int error = write_extended(out, &e, file->has_mtime ? file->mtime_ns : 0);
     if (!error) error = write_record(out, &e);
     free(path);
     return error;
@@ -150,14 +140,12 @@ int tar_end(struct output *out, const lmc_file *file)
 
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target)
 {
-    struct tar_entry e;
-    int error;
-    memset(&e, 0, sizeof e);
+    struct tar_entry e = {0};
     e.type = type == LINK_HARD ? '1' : '2';
     e.path = path;
     e.target = target;
     e.mode = 0777;
-    error = write_extended(out, &e, 0);
+    int error = write_extended(out, &e, 0);
     return error ? error : write_record(out, &e);
 }
 

@@ -6,12 +6,10 @@
  * What the old header of 512 bytes cannot hold (long names, sizes of 8 GiB and more, times before
  * 1970 or with fractions) stands in an extended header before it. All functions return 0 or errno.
  */
-#ifndef LMC_CLI_TAR_STREAM_H
-#define LMC_CLI_TAR_STREAM_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "../input/links.h"
 #include "../sys/output.h"
 
@@ -25,5 +23,3 @@ int tar_end(struct output *out, const lmc_file *file);
 int tar_link(struct output *out, enum link_type type, const char *path, const char *target);
 
 int tar_finish(struct output *out);
-
-#endif

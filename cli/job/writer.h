@@ -4,13 +4,11 @@
  *   open_output -> open_snapshot -> lmc_writer_begin_file, ..._write, ..._end_file -> more files
  *               -> finish_snapshot -> commit_output
  */
-#ifndef LMC_CLI_WRITER_H
-#define LMC_CLI_WRITER_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
-#include "../input/walk.h"
+#include "../input/archive.h"
 
 struct archive;
 struct attributes;
@@ -39,5 +37,3 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
                    const struct attributes *attributes, const char *name,
                    const struct coding *coding, const struct common *o, int *is_useless);
-
-#endif

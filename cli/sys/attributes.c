@@ -1,17 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "attributes.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 #if defined(__linux__)
 #include <sys/xattr.h>
 #endif
-
-#include "names.h"
 
 mode_t kept_mode(mode_t mode, int is_directory)
 {
@@ -20,8 +13,7 @@ mode_t kept_mode(mode_t mode, int is_directory)
 
 struct attributes attributes_of_stat(const struct stat *st)
 {
-    struct attributes a;
-    memset(&a, 0, sizeof a);
+    struct attributes a = {0};
     a.has_mode = a.has_mtime = a.has_owner = 1;
     a.mode = kept_mode(st->st_mode, S_ISDIR(st->st_mode));
     a.mtime = st->st_mtim;
@@ -32,8 +24,7 @@ struct attributes attributes_of_stat(const struct stat *st)
 
 struct attributes attributes_of_file(const lmc_file *file)
 {
-    struct attributes a;
-    memset(&a, 0, sizeof a);
+    struct attributes a = {0};
     a.has_mode = file->has_mode;
     a.mode = kept_mode((mode_t)file->mode, file->kind == LMC_FILE_DIRECTORY);
     a.has_mtime = file->has_mtime;

@@ -1,15 +1,11 @@
 /* attributes.h - modes, times and owners of files, and whether two files are the same
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_ATTRIBUTES_H
-#define LMC_CLI_ATTRIBUTES_H
+#pragma once
 
 #include "platform.h"
 
-#include <sys/stat.h>
 #include <time.h>
-
-#include "../../lmc.h"
 
 struct attributes {
     int has_mode, has_mtime, has_owner;
@@ -40,9 +36,8 @@ mode_t mask_mode(mode_t mode);
 /* 0 or errno. The owner can be kept by root only, which is no error. */
 int set_attributes(int fd, const struct attributes *a);
 
-/* What is attached to a file, and no snapshot keeps: extended attributes (but those that file
- * systems and security modules give to every file), access control lists. 0 if it cannot be told.
- */
+/* What is attached to a file, and no snapshot keeps: extended attributes (but those that systems
+ * give to every file), access control lists. 0 if it cannot be told. */
 enum { HAS_ATTRIBUTES = 1, HAS_ACL = 2 };
 unsigned find_attached(const char *path);
 
@@ -54,5 +49,3 @@ int lies_within(const char *path, const char *directory);
 
 /* Whether nobody has written to the file between the two. */
 int same_state(const struct stat *a, const struct stat *b);
-
-#endif

@@ -1,17 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "made.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "attributes.h"
 #include "io.h"
-#include "memory.h"
 #include "temporary.h"
 
 #define DIRECTORY_FLAGS (O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)

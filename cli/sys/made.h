@@ -15,14 +15,9 @@
  * must be the directory that we came from. What makes or removes takes the lock of the temporary
  * name (temporary.h).
  */
-#ifndef LMC_CLI_MADE_H
-#define LMC_CLI_MADE_H
+#pragma once
 
 #include "platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/stat.h>
 
 #include "attributes.h"
 
@@ -81,5 +76,3 @@ int is_synced_as_whole(const struct made *m);
 int is_synced_at_end(const struct made *m, uint64_t size);
 
 void close_made(struct made *m);
-
-#endif

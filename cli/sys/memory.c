@@ -2,10 +2,6 @@
 #include "memory.h"
 
 #include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "report.h"
 
@@ -37,6 +33,15 @@ void *grow(void *list, size_t n, size_t *room, size_t size)
     if (n < *room) return list;
     *room = *room * 2 + 16;
     return resize(list, *room, size);
+}
+
+void *append(void *list, size_t *n, size_t *room, size_t size)
+{
+    void *things;
+    memcpy(&things, list, sizeof things);
+    things = grow(things, *n, room, size);
+    memcpy(list, &things, sizeof things);
+    return memset((char *)things + (*n)++ * size, 0, size);
 }
 
 char *format_text(const char *format, ...)

@@ -4,15 +4,11 @@
  * What cannot be had ends the process: a command that has run out of memory has nothing better to
  * do. All results are to be freed with free().
  */
-#ifndef LMC_CLI_MEMORY_H
-#define LMC_CLI_MEMORY_H
+#pragma once
 
 #include "platform.h"
 
-#include <stddef.h>
-
-/* hook: what is called, once, when memory has run out, before the process ends. It must not
- * allocate. */
+/* hook is called, once, when memory has run out, before the process ends. It must not allocate. */
 void on_out_of_memory(void (*hook)(void));
 
 /* p; if that is NULL, says so and ends the process. */
@@ -27,6 +23,10 @@ void *zeroed(size_t n, size_t size);
 /* A list of n things of that size, with room for *room, gets room for one more. */
 void *grow(void *list, size_t n, size_t *room, size_t size);
 
+/* A list of *n things gets one more, all of it zero, which is returned. list: of the pointer to it,
+ * which may move. */
+void *append(void *list, size_t *n, size_t *room, size_t size);
+
 /* What printf() would print. To be freed. */
 #ifdef __GNUC__
 __attribute__((format(printf, 1, 2)))
@@ -36,5 +36,3 @@ format_text(const char *format, ...);
 
 /* The first size bytes of text with a zero behind them. To be freed. */
 char *copy_string(const char *text, size_t size);
-
-#endif

@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "names.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "memory.h"
 
 char *try_join_path(const char *directory, const char *name)
@@ -27,12 +23,13 @@ char *join_path(const char *directory, const char *name)
     return (char *)check_memory(try_join_path(directory, name));
 }
 
-int has_suffix(const char *path)
+int is_suffix_of(const char *suffix, const char *name)
 {
-    size_t size = strlen(path);
-    return size > strlen(SUFFIX) && strcmp(path + size - strlen(SUFFIX), SUFFIX) == 0 &&
-           path[size - strlen(SUFFIX) - 1] != '/';
+    const size_t size = strlen(name), length = strlen(suffix);
+    return size > length && strcmp(name + size - length, suffix) == 0;
 }
+
+int has_suffix(const char *path) { return is_suffix_of(SUFFIX, base_name(path)); }
 
 int is_dash(const char *path) { return strcmp(path, "-") == 0; }
 

@@ -1,12 +1,9 @@
 /* names.h - paths and names as texts; nothing here looks at the disk
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_NAMES_H
-#define LMC_CLI_NAMES_H
+#pragma once
 
 #include "platform.h"
-
-#include <stdint.h>
 
 /* "directory/name", or a copy of directory where name is ""; NULL if there is no memory. */
 char *try_join_path(const char *directory, const char *name);
@@ -16,7 +13,10 @@ char *join_path(const char *directory, const char *name);
 
 #define SUFFIX ".lmc"
 
-/* Whether the name ends with SUFFIX, and is more than that. */
+/* Whether the name ends with it, and is more than that. */
+int is_suffix_of(const char *suffix, const char *name);
+
+/* The same for SUFFIX. */
 int has_suffix(const char *path);
 
 /* "-": standard input or output. */
@@ -46,5 +46,3 @@ const char *base_name(const char *path);
 
 /* A number of decimal digits and nothing else, from least to 2^63 - 1; 0: it is none. */
 int parse_count(uint64_t *count, const char *text, uint64_t least);
-
-#endif

@@ -1,10 +1,9 @@
-/* platform.h - the headers of the system that nearly all files use, and what must be said before
+/* platform.h - headers that nearly all files use, and what must be said before those of the system
  * SPDX-License-Identifier: MIT
  *
  * Every header of the command includes this first, and every source file its own header first.
  */
-#ifndef LMC_CLI_PLATFORM_H
-#define LMC_CLI_PLATFORM_H
+#pragma once
 
 #ifndef _FILE_OFFSET_BITS
 #define _FILE_OFFSET_BITS 64
@@ -37,4 +36,6 @@
 #define O_CLOEXEC 0
 #endif
 
-#endif
+#include "memory.h"
+#include "names.h"
+#include "report.h"

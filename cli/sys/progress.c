@@ -1,17 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "progress.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../../formats/printable.h"
-#include "report.h"
 
 /* The one progress line of the process. Only the thread that reads the input moves it. */
 static struct progress {
@@ -41,8 +35,7 @@ void progress_start(const char *name, uint64_t total)
 
 size_t count_columns(int fd)
 {
-    struct winsize size;
-    memset(&size, 0, sizeof size);
+    struct winsize size = {0};
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 

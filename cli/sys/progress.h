@@ -1,13 +1,9 @@
 /* progress.h - the line that shows how far the work is
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_PROGRESS_H
-#define LMC_CLI_PROGRESS_H
+#pragma once
 
 #include "platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 /* Seconds of a clock that nobody sets. */
 double now(void);
@@ -29,5 +25,3 @@ uint64_t progress_done(void);
 
 /* Columns of the terminal; 0: it is none, or does not tell. */
 size_t count_columns(int fd);
-
-#endif

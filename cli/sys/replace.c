@@ -2,19 +2,10 @@
 #include "replace.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h> /* SYS_renameat2 */
 #endif
 
-#include "report.h"
 #include "tree.h"
 
 /* rename() with a flag. ENOSYS: there is no such thing here. */
@@ -174,11 +165,10 @@ static void remove_below(struct removal *r)
 
 int remove_tree(const char *path)
 {
-    struct removal r;
+    struct removal r = {0};
     struct stat st;
     if (lstat(path, &st) != 0) return errno;
     if (!S_ISDIR(st.st_mode)) return unlink(path) == 0 ? 0 : errno;
-    memset(&r, 0, sizeof r);
     r.dev = st.st_dev;
     if ((st.st_mode & 0700) != 0700) (void)!chmod(path, 0700);
     r.root = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -3,8 +3,7 @@
  *
  * All functions return 0 or errno, and report nothing but what could not be undone.
  */
-#ifndef LMC_CLI_REPLACE_H
-#define LMC_CLI_REPLACE_H
+#pragma once
 
 #include "platform.h"
 
@@ -19,5 +18,3 @@ int exchange_names(const char *from, const char *to, char *aside, int *is_aside)
  * not entered. What can be removed is; the error is the first one. Out of memory is an error as any
  * other here: this may run because memory was short. */
 int remove_tree(const char *path);
-
-#endif

@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: MIT */
 #include "report.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "../../formats/printable.h"
 

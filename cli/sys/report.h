@@ -4,8 +4,7 @@
  * Whoever finds an error reports it with one of the fail functions and returns their exit code.
  * Callers pass the code on: an error is reported once. Any thread may report.
  */
-#ifndef LMC_CLI_REPORT_H
-#define LMC_CLI_REPORT_H
+#pragma once
 
 #include "platform.h"
 
@@ -33,8 +32,7 @@ __attribute__((format(printf, 3, 4)))
 #endif
 int fail(enum exit_code code, const char *name, const char *format, ...);
 
-/* For a failed system call; a closed pipe at standard output is not told. what: "cannot open it".
- */
+/* For a failed system call; of a closed standard output nothing is said. what: "cannot open it". */
 int fail_errno(const char *name, int error, const char *what);
 
 /* Reports what the library has returned, and chooses the exit code. */
@@ -42,5 +40,3 @@ int fail_status(const char *name, enum lmc_status status);
 
 /* Of two exit codes the higher one. */
 int worse(int a, int b);
-
-#endif

@@ -1,16 +1,12 @@
 /* search.h - the one binary search
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_SEARCH_H
-#define LMC_CLI_SEARCH_H
+#pragma once
 
 #include "platform.h"
 
-#include <stddef.h>
-
-/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`
- * in it, is false; n: there is none. It must be true of all numbers before that, and of none
- * behind. */
+/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
+ * is false; n: there is none. It must be true of all numbers before that, and of none behind. */
 #define FIND_FIRST(at, n, is_before)                                                               \
     do {                                                                                           \
         size_t low_ = 0, high_ = (n);                                                              \
@@ -21,5 +17,3 @@
         }                                                                                          \
         (at) = low_;                                                                               \
     } while (0)
-
-#endif

@@ -2,25 +2,14 @@
 #include "temporary.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "attributes.h"
-#include "memory.h"
-#include "names.h"
 #include "progress.h"
 #include "replace.h"
-#include "report.h"
 #include "tree.h"
 
 /* The only one. */
@@ -140,24 +129,28 @@ static int has_descriptor_name(int fd)
     return fstat(fd, &st) == 0 && stat(name, &by_name) == 0 && same_file(&st, &by_name);
 }
 
-int open_unnamed(const char *path, int *fd)
+/* A descriptor, or -1 and errno. */
+static int open_unnamed_in(const char *directory)
 {
 #ifdef O_TMPFILE
-    char *directory = directory_of(path);
-    int error = 0;
-    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-    if (*fd < 0) error = errno;
-    free(directory);
-    if (!error && !has_descriptor_name(*fd)) {
-        close(*fd);
-        error = ENOSYS;
-    }
-    return error;
+    return open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 #else
-    (void)path;
-    (void)fd;
-    return ENOSYS;
+    (void)directory;
+    errno = ENOSYS;
+    return -1;
 #endif
+}
+
+int open_unnamed(const char *path, int *fd)
+{
+    char *directory = directory_of(path);
+    int error;
+    *fd = open_unnamed_in(directory);
+    error = *fd < 0 ? errno : 0;
+    free(directory);
+    if (error || has_descriptor_name(*fd)) return error;
+    close(*fd);
+    return ENOSYS;
 }
 
 int link_unnamed(int fd, const char *path)
@@ -267,10 +260,7 @@ int open_scratch(const char *beside, int *fd)
              scratch && *scratch ? copy_string(scratch, strlen(scratch)) : directory_of(beside),
          *path = temporary_name_in(directory);
     int code = CODE_OK;
-    *fd = -1;
-#ifdef O_TMPFILE
-    *fd = open(directory, O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-#endif
+    *fd = open_unnamed_in(directory);
     if (*fd < 0) {
         *fd = mkstemp(path);
         if (*fd >= 0) unlink(path);

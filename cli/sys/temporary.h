@@ -6,13 +6,11 @@
  * temporary name holds the lock, so at any moment what exists under it is registered. With the lock
  * held nothing may be allocated: running out of memory takes it, too, and would wait for itself.
  */
-#ifndef LMC_CLI_TEMPORARY_H
-#define LMC_CLI_TEMPORARY_H
+#pragma once
 
 #include "platform.h"
 
-/* Called with the lock held. Owns path from now on (NULL: there is none any more), and frees the
- * one before. */
+/* Called with the lock held. Frees the path before, and owns this one (NULL: there is none now). */
 void register_temporary(char *path);
 
 /* Between the two the process does not end, and the temporary name is not removed. */
@@ -25,8 +23,7 @@ const char *registered_temporary(void);
 /* Removes what is registered, file or tree, and registers nothing. */
 void remove_temporary(void);
 
-/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing is.
- */
+/* "lmc: NAME: TEXT" is said when a signal or a lack of memory ends the process; NULL: nothing. */
 void set_last_words(const char *name, const char *text);
 void say_last_words(void);
 
@@ -49,8 +46,8 @@ int link_unnamed(int fd, const char *path);
 /* Gives it a temporary name beside path; *name is the caller's. 0 or errno. */
 int link_temporary(const char *path, int fd, const char **name);
 
-/* Creates a temporary file beside path, open as *fd, or a directory if fd is NULL; *name is the
- * caller's. */
+/* Creates a temporary file beside path, open as *fd, or a directory (fd NULL). *name: the caller's.
+ */
 int create_temporary(const char *path, int *fd, const char **name);
 
 /* Says which temporary files and directories beside path kill -9 has left: they belong to no
@@ -59,5 +56,3 @@ void say_left_behind(const char *path);
 
 /* A file without a name, in the directory that TMPDIR names, or in that of a file. */
 int open_scratch(const char *beside, int *fd);
-
-#endif

@@ -2,16 +2,6 @@
 #include "tree.h"
 
 #include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "memory.h"
-#include "names.h"
-#include "report.h"
 
 struct dirent *next_entry(DIR *directory, int *error)
 {
@@ -24,20 +14,9 @@ struct dirent *next_entry(DIR *directory, int *error)
     return entry;
 }
 
-/* Lets the owner look into a directory and remove what is in it. */
-static void open_up(const char *path, const struct stat *st)
-{
-    if ((st->st_mode & 0700) != 0700)
-        (void)!chmod(path,
-                     0700); /* what this does not help with fails later, and is reported then */
-}
-
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
-    struct entry *e;
-    l->entries = (struct entry *)grow(l->entries, l->n, &l->room, sizeof *l->entries);
-    e = &l->entries[l->n++];
-    memset(e, 0, sizeof *e);
+    struct entry *e = (struct entry *)append(&l->entries, &l->n, &l->room, sizeof *l->entries);
     e->path = copy_string(path, strlen(path));
     e->is_directory = is_directory;
     return e;
@@ -144,11 +123,10 @@ static int is_above(const struct lister *t, const struct stat *st)
 
 static int list_names(struct lister *t, const char *path, const char *full)
 {
-    struct listing names;
+    struct listing names = {0};
     DIR *directory = opendir(full);
     struct dirent *entry;
     int code = CODE_OK, error = 0;
-    memset(&names, 0, sizeof names);
     if (!directory) {
         if (t->l->n_unreadable++ >= MOST_NAMED) return CODE_ERROR;
         return fail_errno(full, errno, "cannot read the directory");
@@ -200,10 +178,9 @@ static int compare_entries(const void *a, const void *b)
 
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
 {
-    struct lister t;
+    struct lister t = {0};
     int code;
     memset(l, 0, sizeof *l);
-    memset(&t, 0, sizeof t);
     t.l = l;
     t.root = root;
     t.mode = mode;
@@ -229,7 +206,9 @@ int open_up_listed(const struct listing *l, const char *root)
         char *path = l->entries[i].is_directory ? try_join_path(root, l->entries[i].path) : NULL;
         struct stat st;
         if (l->entries[i].is_directory && !path) return ENOMEM;
-        if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode)) open_up(path, &st);
+        /* what this does not help with fails later, and is reported then */
+        if (path && lstat(path, &st) == 0 && S_ISDIR(st.st_mode) && (st.st_mode & 0700) != 0700)
+            (void)!chmod(path, 0700);
         free(path);
     }
     return 0;

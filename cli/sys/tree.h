@@ -3,14 +3,11 @@
  *
  * Links to directories are never followed.
  */
-#ifndef LMC_CLI_TREE_H
-#define LMC_CLI_TREE_H
+#pragma once
 
 #include "platform.h"
 
 #include <dirent.h>
-#include <stddef.h>
-#include <stdint.h>
 
 /* The next entry but "." and ".."; NULL: there is no more, or it cannot be read: *error then,
  * unless an error stands there. */
@@ -51,17 +48,13 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 
 void free_listing(struct listing *l);
 
-/* Everything below root, and root itself as "", in the order of the bytes of the paths. most: so
- * many files and directories at most, as a few links to directories can be any number; 0: no limit.
- */
+/* Everything below root, and root itself as "", in the order of the bytes of the paths. most: a
+ * limit for files and directories, as a few links can lead to any number of them; 0: none. */
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);
 
 /* Lets the owner into all directories that were listed at root; as remove_listed(). */
 int open_up_listed(const struct listing *l, const char *root);
 
 /* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or
- * errno, and *stopped_at is what could not be removed. May run with the lock of the temporary name.
- */
+ * errno, and *stopped_at: what could not be removed. May run with the lock of temporary.h. */
 int remove_listed(const struct listing *l, const char *root, const struct entry **stopped_at);
-
-#endif

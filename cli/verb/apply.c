@@ -1,23 +1,21 @@
-/* SPDX-License-Identifier: MIT */
-#include "apply.h"
+/* apply.c - lmc apply: deltas that turn their base into what comes next, in place
+ * SPDX-License-Identifier: MIT
+ *
+ * Nothing of a target is changed before all deltas are known to be whole, as far as that shows
+ * without their base, and its fingerprint is known to be that of the base; or, if that
+ * is to be trusted, before as much of it as fills a slot has agreed with the checksums of the
+ * delta, as each block does before it is written. See apply_journal.h for what a crash leaves. A
+ * target whose layout changes is restored beside itself and exchanged.
+ */
+#include "verbs.h"
 
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/base.h"
-#include "../input/source.h"
 #include "../input/damage.h"
-#include "../input/links.h"
-#include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../job/restored_links.h"
-#include "../job/restored_tree.h"
 #include "../job/restorer.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/temporary.h"
 #include "apply_target.h"
 
 static enum lmc_status read_last(void *user, size_t number, uint64_t offset, void *dst, size_t size)
@@ -35,7 +33,6 @@ static const lmc_file *get_last_file(void *user, size_t number)
 /* Copies standard input to an unnamed file beside the target, which then stands for it. */
 static int spool_input(const struct apply *a)
 {
-    unsigned char *buffer;
     struct stat st;
     const char *name;
     size_t got = BUFFER_SIZE;
@@ -47,7 +44,7 @@ static int spool_input(const struct apply *a)
     code = create_temporary(a->path, &fd, &name);
     if (code != CODE_OK) return code;
     remove_temporary();
-    buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
+    unsigned char *buffer = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
     while (got == BUFFER_SIZE && code == CODE_OK) {
         error = read_full(STDIN_FILENO, buffer, BUFFER_SIZE, &got);
         if (error) code = fail_errno("(standard input)", error, "cannot read it");
@@ -167,10 +164,9 @@ static int fail_target(const struct apply *a, const struct delta *d)
 static int update_target_links(struct apply *a, const struct archive *archive)
 {
     struct links links;
-    int code;
     if (!a->is_tree) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
+    int code = update_links(a->path, &links, archive->reader, archive->name, &a->n_links);
     free_links(&links);
     return code;
 }
@@ -178,11 +174,10 @@ static int update_target_links(struct apply *a, const struct archive *archive)
 /* To be asked before anything is changed by the delta: what it does not know is the user's. */
 static int check_target_links(const struct apply *a, const struct archive *archive)
 {
-    struct links links, before;
+    struct links links, before = {0};
     int code = CODE_OK;
     if (!a->is_tree || a->o->force) return CODE_OK;
     if (read_links(&links, archive->reader) != 0) return fail_bad_links(archive->name);
-    memset(&before, 0, sizeof before);
     if (a->has_last && read_links(&before, a->last.reader) != 0)
         code = fail_bad_links(a->last.name);
     if (code == CODE_OK)
@@ -314,11 +309,10 @@ static int fail_rewrite(const struct rewrite *w, enum lmc_status status)
 /* w: delta and journal are set. *status: the library's; LMC_ERR_BASE_WRONG is not reported. */
 static int rewrite_target(struct rewrite *w, const char *root, enum lmc_status *status)
 {
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     lmc_stream stream;
     int code;
     open_place(&w->reading, root, get_delta_file, w->delta, 0);
-    memset(&options, 0, sizeof options);
     options.parallel = &w->delta->o->parallel;
     options.user = w;
     options.begin_file = rewrite_begin;
@@ -356,16 +350,15 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
 {
     struct journal *const j = &a->journal;
     struct place writing;
-    struct rewrite w;
+    struct rewrite w = {0};
     enum lmc_status status;
     uint64_t total = total_of_files(delta->reader);
     const int is_resumed = look == TARGET_HALF;
-    int code;
     open_place(&writing, a->path, get_delta_file, delta, 1);
     writing.is_strict = !a->o->force;
     j->target = &writing;
     j->target_name = a->name;
-    code = check_files(a, delta, look, is_wrong);
+    int code = check_files(a, delta, look, is_wrong);
     if (code == CODE_OK && *is_wrong) return worse(CODE_BASE, close_place(&writing));
     if (code == CODE_OK) code = check_bases(&a->base_options);
     if (code == CODE_OK)
@@ -375,7 +368,6 @@ static int apply_in_place(struct apply *a, struct archive *delta, enum look look
     if (is_resumed && a->o->verbosity > 0)
         say(a->name, "was left half applied; going on with %s behind %llu of %llu bytes",
             delta->name, (unsigned long long)j->n_handed, (unsigned long long)total);
-    memset(&w, 0, sizeof w);
     w.delta = delta;
     w.journal = j;
     code = rewrite_target(&w, a->path, &status);
@@ -402,11 +394,10 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
     struct restore r;
     struct source s;
     struct common o = *a->o;
-    int code;
     o.force = 1;
     o.bases = &a->bases;
     init_restore(&r, d->path, a->path, &o);
-    code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
+    int code = a->is_tree ? list_sources(&r.tree.replaced, a->path, 0, &o) : CODE_OK;
     if (code == CODE_OK) {
         code = open_snapshot_source(&s, d->path, &o);
         progress_start(s.name, s.size);
@@ -531,9 +522,7 @@ static int apply_all(struct apply *a)
 
 int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
 {
-    struct apply a;
-    int code;
-    memset(&a, 0, sizeof a);
+    struct apply a = {0};
     a.o = o;
     a.trust_base = trust_base;
     a.name = names[n - 1];
@@ -541,9 +530,8 @@ int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
     a.base_options = *o;
     a.base_options.bases = &a.bases;
     a.n_deltas = n - 1;
-    a.deltas = (struct delta *)resize(NULL, n, sizeof *a.deltas);
-    memset(a.deltas, 0, n * sizeof *a.deltas);
-    code = open_target(&a);
+    a.deltas = (struct delta *)zeroed(n, sizeof *a.deltas);
+    int code = open_target(&a);
     for (size_t i = 0; i < a.n_deltas && code == CODE_OK; i++) {
         a.deltas[i].path = names[i];
         code = look_at_delta(&a, &a.deltas[i]);

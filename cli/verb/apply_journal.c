@@ -4,12 +4,7 @@
 #include "../input/archive.h"
 #include "../input/source.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
-#include "../sys/temporary.h"
 
 #define JOURNAL_NAME_AT 120u
 #define JOURNAL_NAME_ROOM 256u
@@ -76,15 +71,13 @@ static int go_to_file(struct place *p, size_t number)
 {
     const char *below = p->get_file(p->user, number)->path;
     const int flags = (p->may_write ? O_RDWR : O_RDONLY) | O_CLOEXEC;
-    char *path;
-    int error, code;
     if (p->fd >= 0 && p->number == number) return CODE_OK;
-    code = close_place(p);
+    int code = close_place(p);
     if (code != CODE_OK) return code;
-    path = join_path(p->root, below);
+    char *path = join_path(p->root, below);
     p->number = number;
     p->fd = p->is_strict ? open_below(p->root, below, flags) : open(path, flags);
-    error = p->fd < 0 ? errno : check_opened(p);
+    int error = p->fd < 0 ? errno : check_opened(p);
     free(path);
     if (!error) return CODE_OK;
     if (p->fd >= 0) close(p->fd);
@@ -136,9 +129,8 @@ struct patch {
 /* The patch at *at, which moves behind it; 0: there is none. The patches are known to be right. */
 static int next_patch(const struct patches *list, size_t *at, struct patch *p)
 {
-    const unsigned char *head;
     if (*at == list->size) return 0;
-    head = list->data + *at;
+    const unsigned char *head = list->data + *at;
     p->file_number = (size_t)load_number(head, 4);
     p->n_words = (size_t)load_number(head + 4, 4);
     p->offset = load_number(head + 8, 8);
@@ -226,24 +218,16 @@ static void use_patch(const struct patch *p, uint64_t offset, unsigned char *dat
         }
 }
 
-static unsigned count_bits(uint64_t mask)
-{
-    unsigned n = 0;
-    for (; mask; mask &= mask - 1) n++;
-    return n;
-}
-
 /* Whether patches from a side file are what they must be, for files of these numbers. */
 static int are_patches(const struct patches *list, const struct place *p, size_t n_files)
 {
     for (size_t at = 0; at < list->size;) {
         const unsigned char *head = list->data + at;
         size_t left = list->size - at, size, n_words, n_masks, n = 0;
-        const lmc_file *file;
         if (left < PATCH_HEADER_SIZE || load_number(head, 4) >= n_files ||
             load_number(head + 20, 4) != 0)
             return 0;
-        file = p->get_file(p->user, (size_t)load_number(head, 4));
+        const lmc_file *file = p->get_file(p->user, (size_t)load_number(head, 4));
         n_words = (size_t)load_number(head + 4, 4);
         size = (size_t)load_number(head + 16, 4);
         n_masks = count_masks(size);
@@ -255,7 +239,7 @@ static int are_patches(const struct patches *list, const struct place *p, size_t
             uint64_t mask = load_number(head + PATCH_HEADER_SIZE + 8 * i, 8);
             size_t n_here = (size - 512 * i + 7) / 8;
             if (n_here < 64 && mask >> n_here) return 0;
-            n += count_bits(mask);
+            for (; mask; mask &= mask - 1) n++;
         }
         if (n != n_words) return 0;
         at += PATCH_HEADER_SIZE + 8 * (n_masks + n_words);
@@ -312,7 +296,7 @@ static int create_journal(struct journal *j, uint64_t capacity)
 {
     struct output out;
     int code = open_output(&out, j->path, NULL, 1), error, fd;
-    struct attributes a;
+    struct attributes a = {0};
     if (code != CODE_OK) return code;
     j->capacity = (capacity + 4095) / 4096 * 4096;
     store_number(j->header + 24, j->n_recorded, 8);
@@ -325,7 +309,6 @@ static int create_journal(struct journal *j, uint64_t capacity)
         discard_output(&out);
         return code;
     }
-    memset(&a, 0, sizeof a);
     a.has_mode = 1;
     a.mode = 0600;
     code = commit_output(&out, &a);
@@ -347,13 +330,12 @@ static int write_slot(struct journal *j)
 {
     unsigned char head[SLOT_HEADER_SIZE];
     uint64_t at = slot_at(j, j->number + 1);
-    int error;
     store_number(head, j->number + 1, 8);
     store_number(head + 8, j->n_handed, 8);
     store_number(head + 16, j->pending.size, 8);
     store_number(head + 24, lmc_crc32c(0, j->pending.data, j->pending.size), 4);
     store_number(head + 28, lmc_crc32c(0, head, 28), 4);
-    error = write_at(j->fd, at + SLOT_HEADER_SIZE, j->pending.data, j->pending.size);
+    int error = write_at(j->fd, at + SLOT_HEADER_SIZE, j->pending.data, j->pending.size);
     if (!error) error = write_at(j->fd, at, head, sizeof head);
     if (!error) error = sync_data(j->fd);
     if (error) return fail_journal(j, error, "cannot write it");
@@ -462,9 +444,8 @@ void free_journal(struct journal *j)
 
 int remove_journal(struct journal *j)
 {
-    int error;
     if (j->fd < 0) return CODE_OK;
-    error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
+    int error = unlink(j->path) == 0 ? sync_directory_of(j->path) : errno;
     close(j->fd);
     j->fd = -1;
     return error ? fail_journal(j, error, "cannot remove it") : CODE_OK;
@@ -545,11 +526,9 @@ int recover_journal(struct journal *j, size_t n_files)
     j->n_recorded = j->n_handed = load_number(j->header + 24, 8);
     if (fstat(j->fd, &st) != 0) return fail_journal(j, errno, "cannot access it");
     for (unsigned k = 0; k < 2; k++) {
-        struct patches found;
+        struct patches found = {0};
         uint64_t number, n_done;
-        int error;
-        memset(&found, 0, sizeof found);
-        error = read_slot(j, k, (uint64_t)st.st_size, total, n_files, &found, &number, &n_done);
+        int error = read_slot(j, k, (uint64_t)st.st_size, total, n_files, &found, &number, &n_done);
         if (!error && number > j->number) {
             struct patches other = j->pending;
             j->pending = found;

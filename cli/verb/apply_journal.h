@@ -56,12 +56,9 @@
  * Patches that do not fit into a slot want a new side file, of a larger capacity, with what is done
  * at its start; it is renamed over the old one.
  */
-#ifndef LMC_CLI_APPLY_JOURNAL_H
-#define LMC_CLI_APPLY_JOURNAL_H
+#pragma once
 
 #include "../sys/platform.h"
-
-#include "../../lmc.h"
 
 struct archive;
 
@@ -157,5 +154,3 @@ int remove_journal(struct journal *j);
 
 /* Takes up what the side file has of the last slot. Nothing is written yet. */
 int recover_journal(struct journal *j, size_t n_files);
-
-#endif

@@ -5,13 +5,10 @@
 
 #include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
-#include "../input/walk.h"
+#include "../input/archive.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
-#include "../sys/names.h"
-#include "../sys/tree.h"
 
 int holds_result(const struct base *b, const struct archive *delta)
 {
@@ -31,13 +28,12 @@ int holds_result(const struct base *b, const struct archive *delta)
 static int check_file(const struct apply *a, const char *full, enum look look)
 {
     struct stat st;
-    int fd, error;
     if (lstat(full, &st) != 0) return fail_errno(full, errno, "cannot access it");
     if (!a->o->force && (S_ISLNK(st.st_mode) || st.st_nlink > 1))
         return fail(CODE_ERROR, full, "%s would be changed, too; use -f to do that, or copy it",
                     S_ISLNK(st.st_mode) ? "is a link, and what it leads to"
                                         : "has other names (hard links), which");
-    fd = open(full, O_RDWR | O_CLOEXEC);
+    int fd = open(full, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == EACCES && (a->o->force || look == TARGET_HALF) &&
         stat(full, &st) == 0) { /* it gets the delta's mode at the end */
         (void)!chmod(full, (st.st_mode & 07777) | 0600);
@@ -46,7 +42,7 @@ static int check_file(const struct apply *a, const char *full, enum look look)
     if (fd < 0 && errno == EACCES && !a->o->force && (st.st_mode & 0200) == 0)
         return fail(CODE_ERROR, full, "is read-only; use -f to change it all the same");
     if (fd < 0) return fail_errno(full, errno, "cannot be written to");
-    error = sync_data(fd);
+    int error = sync_data(fd);
     close(fd);
     return error ? fail_errno(full, error, "cannot bring it to the disk") : CODE_OK;
 }
@@ -70,10 +66,9 @@ static int has_tensors(const char *full, const lmc_file *file, const struct comm
 static int check_layout(const struct apply *a, const lmc_file **files, size_t n_files,
                         enum look look, int *is_wrong)
 {
-    struct listing l;
+    struct listing l = {0};
     size_t n = 0;
     int code = CODE_OK;
-    memset(&l, 0, sizeof l);
     if (a->is_tree) code = list_sources(&l, a->path, 0, a->o);
     else add_entry(&l, "", 0)->size = (uint64_t)a->st.st_size;
     *is_wrong = 0;
@@ -118,10 +113,9 @@ static int set_delta_attributes(const char *root, const char *full, const lmc_fi
 {
     struct attributes attributes = attributes_of_file(file);
     struct stat st;
-    int fd, error;
     if (!file->has_mode && !file->has_mtime) return CODE_OK;
-    fd = is_strict ? open_below(root, file->path, O_RDONLY) : open(full, O_RDONLY | O_CLOEXEC);
-    error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
+    int fd = is_strict ? open_below(root, file->path, O_RDONLY) : open(full, O_RDONLY | O_CLOEXEC);
+    int error = fd < 0 || fstat(fd, &st) != 0 ? errno : 0;
     if (!file->has_mode && !error) {
         attributes.has_mode = 1;
         attributes.mode = kept_mode(st.st_mode, S_ISDIR(st.st_mode));

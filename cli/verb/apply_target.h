@@ -1,15 +1,12 @@
 /* apply_target.h - what deltas are applied to, and whether it is what they need
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_APPLY_TARGET_H
-#define LMC_CLI_APPLY_TARGET_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "../input/archive.h"
 #include "../input/common.h"
-#include "../sys/report.h"
 #include "apply_journal.h"
 
 struct base;
@@ -60,5 +57,3 @@ int lock_target(struct apply *a);
 
 /* Finds the target by its name, locks it, and checks that it can be one. */
 int open_target(struct apply *a);
-
-#endif

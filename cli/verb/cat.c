@@ -1,20 +1,16 @@
-/* SPDX-License-Identifier: MIT */
-#include "cat.h"
+/* cat.c - lmc cat: tensors of a snapshot, or a slice of one
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../../formats/gather.h"
-#include "../../formats/npy.h"
-#include "../format/widen.h"
-#include "../input/archive.h"
+#include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/damage.h"
-#include "../input/inside.h"
-#include "../input/links.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "cat_choice.h"
 
 #define WINDOW_SIZE ((uint64_t)4 << 20)
@@ -165,14 +161,13 @@ static int copy_window(struct extract *e)
 {
     struct extract ahead = *e;
     uint64_t place = place_of_piece(e), end = place;
-    int code;
     while (ahead.left) {
         uint64_t next = place_of_piece(&ahead);
         if (next + e->piece - place > WINDOW_SIZE || next - end > WINDOW_GAP) break;
         end = next + e->piece;
         next_piece(&ahead);
     }
-    code = read_window(e, place, (size_t)(end - place));
+    int code = read_window(e, place, (size_t)(end - place));
     for (; e->left > ahead.left && code == CODE_OK; next_piece(e))
         code = write_elements(e, e->window + (place_of_piece(e) - place), (size_t)e->piece);
     return code;
@@ -184,8 +179,7 @@ static int copy_view(struct extract *e)
     const struct container_view *const view = e->view;
     const uint64_t start = place_of_piece(e);
     uint64_t extent = e->piece;
-    struct gathering g;
-    unsigned char *span;
+    struct gathering g = {0};
     enum lmc_status status;
     size_t n;
     int code;
@@ -194,8 +188,7 @@ static int copy_view(struct extract *e)
         extent += (e->slice.count[i] - 1) * e->stride[i]; /* in the storage, as the parser checks */
     }
     if (extent > SIZE_MAX) return fail(CODE_ERROR, view->name, "is too large for this machine");
-    span = (unsigned char *)resize(NULL, (size_t)extent, 1);
-    memset(&g, 0, sizeof g);
+    unsigned char *span = (unsigned char *)resize(NULL, (size_t)extent, 1);
     g.span = span;
     g.width = (size_t)e->piece;
     g.rank = view->rank;
@@ -268,7 +261,6 @@ static int find_tensor(struct extract *e, struct selection *c, const char *text,
     const char *bracket = strrchr(text, '['), *slice = "]";
     char *name = copy_string(text, size);
     enum lmc_status status = choose_tensor(c, e->archive, name, file);
-    int code;
     *has_slice = status == LMC_ERR_NOT_FOUND && bracket && text[size - 1] == ']';
     if (*has_slice) {
         slice = bracket + 1;
@@ -276,8 +268,8 @@ static int find_tensor(struct extract *e, struct selection *c, const char *text,
         status = choose_tensor(c, e->archive, name, file);
     }
     if (status == LMC_OK) take_chosen(e, c->list);
-    code = status == LMC_OK ? parse_slice(&e->slice, slice, e->tensor)
-                            : fail_lookup(e->archive, status, name, file);
+    int code = status == LMC_OK ? parse_slice(&e->slice, slice, e->tensor)
+                                : fail_lookup(e->archive, status, name, file);
     free(name);
     return code;
 }
@@ -427,64 +419,41 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
     return code;
 }
 
-static void put_safetensors_header(struct json_writer *w, const struct chosen *list, size_t n,
-                                   const struct cat_options *options)
-{
-    uint64_t at = 0;
-    json_t *metadata = (json_t *)check_memory(json_object());
-    set_json(metadata, "format", json_string("pt"));
-    begin_json(w, NULL, '{');
-    put_json(w, "__metadata__", metadata);
-    for (size_t i = 0; i < n; i++) {
-        const lmc_tensor *const t = &list[i].tensor;
-        const unsigned width = widened_width(t, options);
-        json_t *entry = (json_t *)check_memory(json_object());
-        uint64_t offsets[2];
-        offsets[0] = at;
-        at += width ? t->size / width * 4 : t->size;
-        offsets[1] = at;
-        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
-        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
-        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
-        put_json(w, t->name, entry);
-    }
-    end_json(w, '}');
-    (void)finish_json(w);
-}
-
-static int count_bytes(void *user, const void *data, size_t size)
-{
-    (void)data;
-    *(uint64_t *)user += size;
-    return 0;
-}
-
-static int write_to_output(void *user, const void *data, size_t size)
-{
-    return write_output((struct output *)user, data, size);
-}
-
-/* Eight bytes of size, JSON, and spaces to align the data. The JSON is made twice, for its size. */
+/* Eight bytes of size, JSON, and spaces to align the data. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
                                     const struct cat_options *options)
 {
+    char *text = NULL;
+    size_t size;
+    FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
+    uint64_t offsets[2] = {0, 0}; /* where a tensor begins and ends */
     struct json_writer w;
-    uint64_t size = 0;
-    unsigned char head[8];
-    unsigned padding;
-    int error;
-    init_json_writer(&w, count_bytes, &size, JSON_COMPACT);
-    put_safetensors_header(&w, list, n, options);
-    padding = (unsigned)(-size & 7);
-    for (unsigned i = 0; i < 8; i++) head[i] = (unsigned char)((size + padding) >> 8 * i & 255);
-    error = write_output(out, head, sizeof head);
-    init_json_writer(&w, write_to_output, out, JSON_COMPACT);
-    if (!error) put_safetensors_header(&w, list, n, options);
-    if (!error) error = w.error;
-    if (!error) error = write_output(out, "       ", padding);
-    if (error) return fail_output(out, error);
-    progress_add(8 + size + padding);
-    return CODE_OK;
+    json_t *metadata = (json_t *)check_memory(json_object());
+    set_json(metadata, "format", json_string("pt"));
+    init_json_writer(&w, NULL, f, JSON_COMPACT);
+    fprintf(f, "%8s", "");
+    begin_json(&w, NULL, '{');
+    put_json(&w, "__metadata__", metadata);
+    for (size_t i = 0; i < n; i++, offsets[0] = offsets[1]) {
+        const lmc_tensor *const t = &list[i].tensor;
+        const unsigned width = widened_width(t, options);
+        json_t *entry = (json_t *)check_memory(json_object());
+        offsets[1] += width ? t->size / width * 4 : t->size;
+        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
+        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
+        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
+        put_json(&w, t->name, entry);
+    }
+    end_json(&w, '}');
+    (void)finish_json(&w);
+    if (fflush(f) != 0) check_memory(NULL);
+    fprintf(f, "%*s", (int)(-size & 7), "");
+    if (fclose(f) != 0) check_memory(NULL);
+    for (unsigned i = 0; i < 8; i++) text[i] = (char)((uint64_t)(size - 8) >> 8 * i & 255);
+    int code = write_part(out, text, size);
+    progress_add(size);
+    free(text);
+    return code;
 }
 
 static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,
@@ -535,23 +504,19 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     char *led = NULL;
     struct archive a;
     struct base plain;
-    struct extract e;
-    struct selection c;
-    struct output out;
-    struct attributes attributes;
+    struct extract e = {0};
+    struct selection c = {0};
+    struct output out = {0};
+    struct attributes attributes = {0};
     const lmc_base *base;
     double start = now();
     int code = open_archive_or_plain(&a, &plain, path, o);
-    memset(&out, 0, sizeof out);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, base);
     if (code == CODE_OK) code = protect_plain(&plain, file_of_output(o));
     if (code == CODE_OK) code = follow_file(&a, &followed, &led);
-    memset(&e, 0, sizeof e);
-    memset(&c, 0, sizeof c);
-    memset(&attributes, 0, sizeof attributes);
     e.archive = &a;
     e.out = &out;
     e.widened = LMC_AUTO;

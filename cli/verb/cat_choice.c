@@ -2,9 +2,6 @@
 #include "cat_choice.h"
 
 #include "../input/archive.h"
-#include "../input/inside.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../../formats/pattern.h"
 
 /* -- tensors -- */
@@ -32,10 +29,7 @@ void free_selection(struct selection *c)
 
 static struct chosen *add_chosen(struct selection *c, size_t file, const lmc_tensor *t)
 {
-    struct chosen *added;
-    c->list = (struct chosen *)grow(c->list, c->n, &c->room, sizeof *c->list);
-    added = &c->list[c->n++];
-    memset(added, 0, sizeof *added);
+    struct chosen *added = (struct chosen *)append(&c->list, &c->n, &c->room, sizeof *added);
     added->file = file;
     if (t) added->tensor = *t;
     return added;
@@ -123,8 +117,7 @@ static void choose_all(struct selection *c, struct archive *a, const struct want
     const lmc_base files = files_of_archive(a);
     free_selection(c);
     c->n_inside = files.n_files;
-    c->inside = (struct container *)resize(NULL, c->n_inside, sizeof *c->inside);
-    memset(c->inside, 0, c->n_inside * sizeof *c->inside);
+    c->inside = (struct container *)zeroed(c->n_inside, sizeof *c->inside);
     for (size_t i = 0; i < files.n_files; i++)
         if (!w->file || strcmp(files.get_file(files.user, i)->path, w->file) == 0)
             choose_of_file(c, a, i, w);
@@ -133,9 +126,8 @@ static void choose_all(struct selection *c, struct archive *a, const struct want
 int choose_tensors(struct selection *c, struct archive *a, char *const *names, size_t n,
                    const char *file)
 {
-    struct wanted w = {names, n, file, 0, 0, (unsigned char *)resize(NULL, n + 1, 1)};
+    struct wanted w = {names, n, file, 0, 0, (unsigned char *)zeroed(n + 1, 1)};
     int code = CODE_OK;
-    memset(w.is_used, 0, n + 1);
     choose_all(c, a, &w);
     if (a->is_inside_cut)
         code = fail(CODE_ERROR, a->name,

@@ -1,12 +1,10 @@
 /* cat_choice.h - which tensors of a snapshot names and patterns mean, and which slice of one
  * SPDX-License-Identifier: MIT
  */
-#ifndef LMC_CLI_CAT_CHOICE_H
-#define LMC_CLI_CAT_CHOICE_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include "../../lmc.h"
 #include "../../formats/container.h"
 
 struct archive;
@@ -51,5 +49,3 @@ struct slice {
 
 /* text: from behind the '[' to the end. Returns an exit code. */
 int parse_slice(struct slice *s, const char *text, const lmc_tensor *t);
-
-#endif

@@ -1,23 +1,19 @@
-/* SPDX-License-Identifier: MIT */
-#include "compress.h"
+/* compress.c - lmc FILE..., lmc DIR: files and directories to snapshots
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../choose/quantise.h"
 #include "../choose/twins.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/compare.h"
-#include "../input/source.h"
+#include "../input/second_look.h"
 #include "../input/source_tree.h"
 #include "../input/operands.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
 
 /* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
  * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */
@@ -32,13 +28,12 @@ static int protect_chain(const char *path, const char *snapshot, const struct co
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
                        const struct compress_options *o, const struct output *out)
 {
-    enum lmc_status status;
     lmc_stream stream;
     char byte;
     size_t more = 0;
     stream.read = read_stream;
     stream.user = s;
-    status = lmc_writer_write_stream(writer, &stream);
+    enum lmc_status status = lmc_writer_write_stream(writer, &stream);
     if (status == LMC_OK && s->taken == s->size) /* then nobody has seen the end */
         (void)read_stream(s, &byte, 1, &more);   /* s->error tells */
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
@@ -69,8 +64,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
 /* A file of the snapshot, and what is known of it. */
 static lmc_file describe_file(const char *path, const struct stat *st)
 {
-    lmc_file file;
-    memset(&file, 0, sizeof file);
+    lmc_file file = {0};
     file.path = path;
     file.kind = S_ISDIR(st->st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
     if (!S_ISDIR(st->st_mode) && !S_ISREG(st->st_mode)) return file;
@@ -87,7 +81,6 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
 {
     const struct member *member = &m->list[number];
     lmc_file file = describe_file(member->path, &s->st);
-    enum lmc_status status;
     int code = fit_quantizers(m, number, &o->common);
     if (code != CODE_OK) return code;
     file.size = s->size;
@@ -96,7 +89,7 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     file.base_parts = member->parts;
     file.n_base_parts = member->n_parts;
     file.twin = member->whole.twin;
-    status = lmc_writer_begin_file(writer, &file, o->common.dtype);
+    enum lmc_status status = lmc_writer_begin_file(writer, &file, o->common.dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
     code = feed_source(s, writer, m, o, out);
     if (code != CODE_OK) return code;
@@ -118,9 +111,8 @@ static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writ
 {
     const struct member *member = &m->list[number];
     struct source s;
-    int code;
     if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
-    code = open_source(&s, member->full);
+    int code = open_source(&s, member->full);
     if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
     if (code == CODE_OK) code = add_source(&s, m, number, writer, o, out);
     close_source(&s);
@@ -180,14 +172,12 @@ static void say_written(const struct written *w, const char *name, const struct 
 static int recode_held(struct output *out, const struct attributes *attributes, const char *name,
                        const lmc_base *base, const struct compress_options *o)
 {
-    struct archive a;
-    int code;
-    memset(&a, 0, sizeof a);
+    struct archive a = {0};
     a.o = &o->common;
     a.name = name;
     a.fd = take_held(out);
-    code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
-                                   : fail_errno(name, errno, "cannot access its scratch file");
+    int code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
+                                       : fail_errno(name, errno, "cannot access its scratch file");
     if (code == CODE_OK)
         code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common, NULL);
     else discard_output(out);
@@ -257,13 +247,6 @@ static int can_read_twice(const char *path, const struct stat *st)
     return S_ISDIR(st->st_mode) || (S_ISREG(st->st_mode) && !is_dash(path));
 }
 
-static uint64_t total_of_members(const struct members *m)
-{
-    uint64_t total = 0;
-    for (size_t i = 0; i < m->n; i++) total += size_of_member(m, &m->list[i]);
-    return total;
-}
-
 /* Writes all members. s: the open source of a single one; NULL: path is a directory */
 static int write_members(struct members *m, struct source *s, const char *path,
                          const struct stat *st, const char *snapshot, struct written *w,
@@ -272,15 +255,15 @@ static int write_members(struct members *m, struct source *s, const char *path,
     const int is_repeatable = can_read_twice(path, st), is_file = S_ISREG(st->st_mode);
     const char *name = s ? s->name : path;
     struct output out;
-    struct attributes attributes;
+    struct attributes attributes = {0};
     lmc_writer *writer = NULL;
     const struct base *base;
+    uint64_t total = 0;
     int code = choose_base(&base, &o->common);
     w->start = now();
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) return code;
     order_members(m, base ? &base->source : NULL);
-    memset(&attributes, 0, sizeof attributes);
     if (is_file || !s) attributes = attributes_of_stat(st);
     if (!s) attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
     code = open_output(&out, snapshot, is_file ? st : NULL, o->common.force);
@@ -289,7 +272,8 @@ static int write_members(struct members *m, struct source *s, const char *path,
     /* The output waits until it is known that the base is of use: a file that is not can be
      * discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
     if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
-    progress_start(name, s ? s->size : total_of_members(m));
+    for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
+    progress_start(name, s ? s->size : total);
     if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++)
         code = s ? add_source(s, m, i, writer, o, &out) : add_member_of_tree(m, i, writer, o, &out);
@@ -313,14 +297,12 @@ static int write_members(struct members *m, struct source *s, const char *path,
 static int compress_source(struct source *s, const char *path, const char *snapshot,
                            struct written *w, const struct compress_options *o)
 {
-    struct members m;
-    int code;
-    memset(&m, 0, sizeof m);
+    struct members m = {0};
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
-    code = write_members(&m, s, path, &s->st, snapshot, w, o);
+    int code = write_members(&m, s, path, &s->st, snapshot, w, o);
     free_members(&m);
     return code;
 }
@@ -328,9 +310,7 @@ static int compress_source(struct source *s, const char *path, const char *snaps
 int compress_file(const char *path, int is_named, const struct compress_options *o)
 {
     struct source s;
-    char *snapshot;
-    struct written w;
-    int code, is_repeatable;
+    struct written w = {0};
     if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
     if (has_suffix(path) && !o->common.force)
         return fail(CODE_ERROR, path,
@@ -345,17 +325,16 @@ int compress_file(const char *path, int is_named, const struct compress_options 
             "is the side file of an lmc apply that is at work or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
     if (check_output_name(&o->common) != CODE_OK) return CODE_ERROR;
-    snapshot = name_snapshot(path, o);
-    code = open_source(&s, path);
+    char *snapshot = name_snapshot(path, o);
+    int code = open_source(&s, path);
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
         code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->common.force);
     if (code == CODE_OK)
         code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
     if (code == CODE_OK) code = identify_source(&s, &o->common);
-    memset(&w, 0, sizeof w);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
-    is_repeatable = can_read_twice(path, &s.st);
+    int is_repeatable = can_read_twice(path, &s.st);
     close_source(&s);
     if (code == CODE_OK && w.is_useless) {
         struct bases none;
@@ -395,10 +374,9 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
 static int write_listing(const struct listing *l, const char *root, const char *snapshot,
                          struct written *w, const struct compress_options *o)
 {
-    struct members m;
+    struct members m = {0};
     struct stat existing, st;
     int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0, is_opened = 1;
-    memset(&m, 0, sizeof m);
     m.coding = &o->coding;
     m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
@@ -417,26 +395,22 @@ static int write_listing(const struct listing *l, const char *root, const char *
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
                      const struct compress_options *o)
 {
-    struct compress_options again;
     struct bases none;
-    struct written w;
-    int code;
-    memset(&w, 0, sizeof w);
-    code = write_listing(l, root, snapshot, &w, o);
+    struct written w = {0};
+    int code = write_listing(l, root, snapshot, &w, o);
     if (code != CODE_OK || !w.is_useless) return code;
-    again = without_bases(o, &none);
+    struct compress_options again = without_bases(o, &none);
     code = write_listing(l, root, snapshot, &w, &again);
     return conclude_useless_base(code, 0, snapshot, root, o);
 }
 
 int compress_directory(const char *path, const struct compress_options *o)
 {
-    struct listing l;
+    struct listing l = {0};
     struct stat st;
     char *root = copy_without_slashes(path), *snapshot = name_snapshot(root, o);
     const char *name = base_name(root);
     int code;
-    memset(&l, 0, sizeof l);
     if (o->remove_source && lstat(root, &st) == 0 && S_ISLNK(st.st_mode))
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "

@@ -1,17 +1,14 @@
-/* SPDX-License-Identifier: MIT */
-#include "diff.h"
+/* diff.c - lmc diff: what has changed, as a table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
-#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/links.h"
-#include "../input/source.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* -- what no row tells: bytes of files of tensors that belong to none, and where links lead -- */
 
@@ -34,10 +31,8 @@ struct rest_rows {
 
 static struct rest_row *add_rest(struct rest_rows *rest, enum diff_kind kind, const char *path)
 {
-    struct rest_row *row;
-    rest->list = (struct rest_row *)grow(rest->list, rest->n, &rest->room, sizeof *rest->list);
-    row = &rest->list[rest->n++];
-    memset(row, 0, sizeof *row);
+    struct rest_row *row =
+        (struct rest_row *)append(&rest->list, &rest->n, &rest->room, sizeof *row);
     row->kind = kind;
     row->path = path;
     return row;
@@ -127,12 +122,11 @@ static int compare_rest(struct rest_rows *rest, const struct diff *d, const stru
     const lmc_file *f = old->file, *g = file->file;
     const uint64_t old_size = size_of_rest(f), size = size_of_rest(g);
     uint64_t n_changed = 0;
-    struct rest_row *row;
     int code = CODE_OK;
     if (f->size == g->size && f->crc == g->crc) return CODE_OK;
     if (size == old_size) code = count_changed_rest(&n_changed, d, old, file);
     if (code != CODE_OK || (size == old_size && n_changed == 0)) return code;
-    row = add_rest(rest, DIFF_CHANGED, g->path);
+    struct rest_row *row = add_rest(rest, DIFF_CHANGED, g->path);
     row->size = size;
     row->old_size = old_size;
     row->n_changed = n_changed;
@@ -162,13 +156,12 @@ static int read_links_of(struct links *l, const struct base *b, const struct com
     struct listing listing;
     struct common quiet = *o; /* what is not stored was told when the side was read */
     struct stat st;
-    int code;
     quiet.verbosity = 0;
     if (b->is_archive)
         return read_links(l, b->archive.reader) == 0 ? CODE_OK : fail_bad_links(b->name);
     if (stat(b->name, &st) != 0) return fail_errno(b->name, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode)) return CODE_OK;
-    code = list_sources(&listing, b->name, 0, &quiet);
+    int code = list_sources(&listing, b->name, 0, &quiet);
     if (code == CODE_OK) collect_links(l, &listing, b->name);
     free_listing(&listing);
     return code;
@@ -206,21 +199,6 @@ static int compare_links(struct rest_rows *rest, const struct diff *d)
         if (a->list[i].type == LINK_SYMBOLIC && !find_symbolic(b, a->list[i].path))
             add_link(rest, &a->list[i], NULL);
     return code;
-}
-
-/* To be freed in any case. d: its sides are ready. */
-static int measure_rest(struct rest_rows *rest, const struct diff *d)
-{
-    int code = compare_files(rest, d);
-    rest->n_files = rest->n;
-    return code == CODE_OK ? compare_links(rest, d) : code;
-}
-
-static void free_rest(struct rest_rows *rest)
-{
-    free_links(&rest->links[0]);
-    free_links(&rest->links[1]);
-    free(rest->list);
 }
 
 static void print_rest(const struct rest_row *row)
@@ -281,8 +259,7 @@ static double bits_per_element(uint64_t size, uint64_t n)
 
 static struct diff_row sum_rows(const struct diff *d, uint64_t *size)
 {
-    struct diff_row sum;
-    memset(&sum, 0, sizeof sum);
+    struct diff_row sum = {0};
     *size = 0;
     for (size_t i = 0; i < d->n_rows; i++)
         if (d->rows[i].kind != DIFF_REMOVED) {
@@ -312,7 +289,7 @@ static void print_diff_numbers(const struct diff_row *row, uint64_t size, int is
 
 static void print_diff(const struct diff *d, int is_narrow)
 {
-    char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
+    char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     uint64_t size;
     struct diff_row sum = sum_rows(d, &size);
     size_t counts[DIFF_KINDS] = {0};
@@ -332,16 +309,9 @@ static void print_diff(const struct diff *d, int is_narrow)
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct diff_row *row = &d->rows[i];
         counts[row->kind]++;
-        *shape = 0;
-        if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
         printf("  %-8s ", diff_names[row->kind]);
-        print_dtype(row->item->tensor ? row->item->dtype : "file");
-        if (!is_narrow) printf("%-18s ", shape);
-        if (row->kind == DIFF_REMOVED && is_narrow) {
-            format_size(shape, sizeof shape, row->item->size);
-            printf("%9s%23s", shape, "");
-        } else if (row->kind == DIFF_REMOVED)
-            printf("%14llu %73s", (unsigned long long)row->item->size, "");
+        print_row_start(row, is_narrow);
+        if (row->kind == DIFF_REMOVED) printf("%*s", is_narrow ? 23 : 74, "");
         else print_diff_numbers(row, row->item->size, is_narrow);
         print_item_name(row->item);
     }
@@ -355,30 +325,21 @@ static void print_diff(const struct diff *d, int is_narrow)
     putchar('\n');
 }
 
-static json_t *make_json_row(const struct diff_row *row)
+static void set_json_numbers(json_t *object, const struct diff_row *row)
 {
-    json_t *object = make_json_item(row->item);
-    set_json(object, "status", json_string(diff_names[row->kind]));
-    if (row->kind != DIFF_REMOVED) {
-        set_json_number(object, "elements", row->n);
-        set_json_number(object, "changed_elements", row->n_changed);
-        set_json_number(object, "delta_size", row->delta);
-        set_json_number(object, "direct_size", row->direct);
-    }
-    return object;
+    set_json_number(object, "elements", row->n);
+    set_json_number(object, "changed_elements", row->n_changed);
+    set_json_number(object, "delta_size", row->delta);
+    set_json_number(object, "direct_size", row->direct);
 }
 
-/* The rows of tensors, or of other files. */
-static void put_json_rows(struct json_writer *w, const char *key, const struct diff *d,
-                          int of_tensors)
+/* user: the diff */
+static void complete_row(json_t *object, void *user, size_t number)
 {
-    begin_json(w, key, '[');
-    for (size_t i = 0; i < d->n_rows; i++)
-        if (!d->rows[i].item->tensor == !of_tensors) put_json(w, NULL, make_json_row(&d->rows[i]));
-    end_json(w, ']');
+    set_json_numbers(object, &((struct diff *)user)->rows[number]);
 }
 
-static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
+static void print_json_diff(struct diff *d, const struct rest_rows *rest)
 {
     json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
@@ -388,13 +349,10 @@ static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
     begin_json(&w, NULL, '{');
     put_json(&w, "from", make_json_side(d->a));
     put_json(&w, "to", make_json_side(d->b));
-    put_json_rows(&w, "tensors", d, 1);
-    put_json_rows(&w, "files", d, 0);
+    put_json_rows(&w, d, 1, 1, complete_row, d);
+    put_json_rows(&w, d, 0, 1, complete_row, d);
     set_json_number(object, "size", size);
-    set_json_number(object, "elements", sum.n);
-    set_json_number(object, "changed_elements", sum.n_changed);
-    set_json_number(object, "delta_size", sum.delta);
-    set_json_number(object, "direct_size", sum.direct);
+    set_json_numbers(object, &sum);
     put_json_members(&w, object);
     put_json_rest(&w, "outside_tensors", rest, 0, rest->n_files);
     put_json_rest(&w, "links", rest, rest->n_files, rest->n);
@@ -403,13 +361,11 @@ static void print_json_diff(const struct diff *d, const struct rest_rows *rest)
 
 int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o)
 {
-    struct diff d;
-    struct rest_rows rest;
+    struct diff d = {0};
+    struct rest_rows rest = {0};
     size_t n = o->bases->n;
     int code = add_snapshots(sides, 2, "diff", o);
     if (code != CODE_OK) return code;
-    memset(&d, 0, sizeof d);
-    memset(&rest, 0, sizeof rest);
     d.o = o;
     d.level = level;
     d.a = &o->bases->list[n];
@@ -422,7 +378,9 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         progress_start(sides[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
         code = measure_all(&d, NULL, NULL, NULL);
-        if (code == CODE_OK) code = measure_rest(&rest, &d);
+        if (code == CODE_OK) code = compare_files(&rest, &d);
+        rest.n_files = rest.n;
+        if (code == CODE_OK) code = compare_links(&rest, &d);
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
@@ -431,7 +389,8 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         print_diff(&d, wants_narrow_tables(o));
         for (size_t i = 0; i < rest.n; i++) print_rest(&rest.list[i]);
     }
-    free_rest(&rest);
+    for (int i = 0; i < 2; i++) free_links(&rest.links[i]);
+    free(rest.list);
     free(d.old_items.list);
     free(d.new_items.list);
     free(d.rows);

@@ -1,21 +1,16 @@
-/* SPDX-License-Identifier: MIT
+/* dump.c - lmc dump: every field of a snapshot, where it stands and what it says
+ * SPDX-License-Identifier: MIT
  *
  * Reads from front to back and holds no more than a field. It knows the format by its
  * specification, and uses nothing of lmc.h but the CRC and names of dtypes: what it says of a file,
  * it has read there. Content is not decoded, so it needs no base; lmc -t checks content.
  */
-#include "dump.h"
+#include "verbs.h"
 
 #include <stdarg.h>
 
-#include "../../lmc.h"
 #include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/source.h"
-#include "../input/walk.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 
 #define BLOCK_SYNC 0xB2
 #define LARGEST_BLOCK ((uint64_t)1 << 22)
@@ -148,10 +143,9 @@ static const unsigned char *get_bytes(struct dump *d, const char *name, size_t s
 {
     const uint64_t start = d->at;
     const int is_short = d->left < size;
-    size_t got;
     if (d->stops) return NULL;
     if (d->room < size) d->buffer = (unsigned char *)resize(d->buffer, d->room = size, 1);
-    got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
+    size_t got = read_bytes(d, d->buffer, is_short ? (size_t)d->left : size);
     if (got == size) return d->buffer;
     if (!d->is_quiet) print_field(start, name, d->buffer, got, NULL);
     if (is_short && d->left == 0) fault(d, DUMP_DAMAGED, start, "the body ends within %s", name);
@@ -277,13 +271,6 @@ static int take_tensor(struct dump *d)
            (!(form & 4) || take_fields(d, "Generation:1 Measure:1 Error:4", v));
 }
 
-static void add_file(struct dump *d, uint64_t n_tensors, int is_unknown)
-{
-    d->files = (struct dumped_file *)grow(d->files, d->n_files, &d->files_room, sizeof *d->files);
-    d->files[d->n_files].n_tensors = n_tensors;
-    d->files[d->n_files++].is_unknown = is_unknown;
-}
-
 static int take_file(struct dump *d)
 {
     uint64_t v[2], form, n_tensors = 0;
@@ -295,7 +282,12 @@ static int take_file(struct dump *d)
         ((form & 4) && !take_fields(d, "Mtime_Seconds:s Mtime_Nanoseconds:4", v)) ||
         (!(form & 9) && !take_fields(d, "N_Tensors:v", &n_tensors)))
         return 0;
-    if (d->is_quiet) add_file(d, n_tensors, (form & 8) != 0);
+    if (d->is_quiet) {
+        struct dumped_file *const f =
+            (struct dumped_file *)append(&d->files, &d->n_files, &d->files_room, sizeof *f);
+        f->n_tensors = n_tensors;
+        f->is_unknown = (form & 8) != 0;
+    }
     for (; n_tensors; n_tensors--)
         if (!take_tensor(d)) return 0;
     return 1;
@@ -621,10 +613,9 @@ static void dump_all(struct dump *d)
 int dump_file(const char *path)
 {
     const char *name = is_dash(path) ? "(standard input)" : path;
-    struct dump d;
+    struct dump d = {0};
     struct stat st;
     int code = CODE_OK;
-    memset(&d, 0, sizeof d);
     d.left = NO_LIMIT;
     if (check_regular(path, 0) != CODE_OK) return CODE_ERROR;
     d.in = is_dash(path) ? stdin : fopen(path, "rb");

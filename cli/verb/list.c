@@ -1,31 +1,23 @@
-/* SPDX-License-Identifier: MIT */
-#include "list.h"
+/* list.c - lmc -l: what is in a snapshot, as a table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../choose/quantise.h"
-#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/tensors.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/inside.h"
-#include "../input/links.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
+#include "../input/archive.h"
 #include "../sys/search.h"
-
-/* A record takes up to 80 times its text in memory; its tensors are far larger. */
-static size_t largest_record(const struct archive *a)
-{
-    return ((size_t)1 << 20) + (size_t)(archive_size(a) / 16);
-}
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
 static json_t *load_record(const struct archive *a)
 {
     char *text = copy_metadata(a, POLICY_KEY);
     json_t *record = NULL;
-    if (text && strlen(text) > largest_record(a))
+    /* it takes up to 80 times its text in memory; its tensors are far larger */
+    if (text && strlen(text) > ((size_t)1 << 20) + (size_t)(archive_size(a) / 16))
         say(a->name, "its record of what rules did to tensors is too large for a file of its "
                      "size, and is not listed");
     else if (text) record = json_loads(text, 0, NULL);
@@ -71,48 +63,61 @@ static void print_choice(const json_t *choices, const char *path, const char *na
     free(key);
 }
 
+/* What is listed: a snapshot, or files that are none, which have no packed sizes. */
+struct shown {
+    struct archive *a;
+    const struct base *plain; /* those files; NULL: a snapshot */
+    lmc_base files;
+    const json_t *choices; /* see index_choices() */
+    int is_narrow;
+};
+
 /* Columns of the shape that a narrow table has less. */
 #define NARROWER 9
 
 /* Behind the first columns, of which the last is text, so wide in a wide table. */
-static void print_sizes(const char *text, int width, uint64_t size, uint64_t packed,
-                        const struct common *o)
+static void print_sizes(const struct shown *s, const char *text, int width, uint64_t size,
+                        uint64_t packed)
 {
     char short_size[SIZE_TEXT];
     format_size(short_size, sizeof short_size, size);
-    if (wants_narrow_tables(o)) printf("%-*s %9s", width - NARROWER, text, short_size);
-    else
-        printf("%-*s %14llu %14llu", width, text, (unsigned long long)size,
-               (unsigned long long)packed);
-    printf(" %6.2f %%  ", percent(packed, size));
+    if (s->is_narrow) printf("%-*s %9s", width - NARROWER, text, short_size);
+    else printf("%-*s %14llu", width, text, (unsigned long long)size);
+    if (!s->is_narrow && !s->plain) printf(" %14llu", (unsigned long long)packed);
+    if (!s->plain) printf(" %6.2f %%", percent(packed, size));
+    printf("  ");
 }
 
 /* What has no sizes. */
-static void print_without_sizes(const char *text, int width, const struct common *o)
+static void print_without_sizes(const struct shown *s, const char *text, int width)
 {
-    const int rest = wants_narrow_tables(o) ? 20 - NARROWER : 40;
-    printf("%-*s", width + rest, text);
+    printf("%-*s", width + (s->is_narrow ? 20 - NARROWER : s->plain ? 17 : 40), text);
 }
 
-static void print_tensor(const struct archive *a, size_t file, const lmc_tensor *t,
-                         const json_t *choices, const struct common *o)
+static uint64_t packed_size(const struct shown *s, size_t file, uint64_t offset, uint64_t size)
+{
+    return s->plain ? 0 : snapshot_encoded_size(s->a->reader, file, offset, size);
+}
+
+static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t)
 {
     char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
-    uint64_t packed = snapshot_encoded_size(a->reader, file, t->offset, t->size);
+    const int is_long = s->a->o->verbosity >= 2;
     format_shape(shape, sizeof shape, t);
     printf("    ");
     print_dtype(t->dtype);
-    print_sizes(shape, 18, t->size, packed, o);
+    print_sizes(s, shape, 18, t->size, packed_size(s, file, t->offset, t->size));
     print_name(t->name);
     if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
     if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
-    if (o->verbosity >= 2) {
+    if (is_long) printf("  offset %llu", (unsigned long long)t->offset);
+    if (is_long && !s->plain) {
         format_fingerprint(fingerprint, t->fingerprint);
-        printf("  offset %llu  %s", (unsigned long long)t->offset, fingerprint);
+        printf("  %s", fingerprint);
     }
     putchar('\n');
-    if (o->verbosity >= 2)
-        print_choice(choices, lmc_reader_get_file(a->reader, file)->path, t->name);
+    if (is_long && !s->plain)
+        print_choice(s->choices, lmc_reader_get_file(s->a->reader, file)->path, t->name);
 }
 
 /* The tensor whose bytes the view has, or some of them; NULL: it has those of none. */
@@ -125,26 +130,25 @@ static const lmc_tensor *tensor_of_view(const lmc_file *f, const struct containe
 }
 
 /* What shares bytes with the tensors of the file. Views of one tensor follow each other: its name,
- * which may be long, is printed with the first of them. f: NULL where that is not told */
-static void print_views(const struct container *c, const lmc_file *f, int is_narrow)
+ * which may be long, is printed with the first of them. */
+static void print_views(const struct shown *s, const struct container *c, const lmc_file *f)
 {
     const lmc_tensor *last = NULL;
     for (size_t i = 0; i < c->n_views; i++) {
         const struct container_view *const v = &c->views[i];
-        const lmc_tensor *const whole = f ? tensor_of_view(f, v) : NULL;
+        const lmc_tensor *const whole = s->plain ? NULL : tensor_of_view(f, v);
         char shape[LMC_MAX_RANK * 21 + 3];
-        lmc_tensor t;
-        memset(&t, 0, sizeof t);
+        lmc_tensor t = {0};
         t.rank = v->rank;
         t.shape = v->shape;
         format_shape(shape, sizeof shape, &t);
         printf("    ");
         print_dtype(v->dtype);
-        if (is_narrow) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
-        else if (f) printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
-        else printf("%-18s %14s  ", shape, "view");
+        if (s->is_narrow) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
+        else if (s->plain) printf("%-18s %14s  ", shape, "view");
+        else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
         print_name(v->name);
-        if (f) {
+        if (!s->plain) {
             printf(" of ");
             if (whole && whole == last) printf("the same");
             else print_name(whole ? whole->name : "the file");
@@ -154,45 +158,49 @@ static void print_views(const struct container *c, const lmc_file *f, int is_nar
     }
 }
 
-static void print_path(const lmc_file *f)
+/* What the file says itself: to be freed if it is *read. */
+static const struct container *inside_of(const struct shown *s, size_t number,
+                                         struct container *read)
 {
-    print_name(*f->path                        ? f->path
-               : f->kind == LMC_FILE_DIRECTORY ? "(the directory itself)"
-                                               : "(the file itself)");
+    memset(read, 0, sizeof *read);
+    if (s->plain) return container_of(&s->plain->files[number]);
+    if (!look_inside(read, s->a, number)) memset(read, 0, sizeof *read);
+    return read;
 }
 
-static void print_file(struct archive *a, size_t number, const json_t *choices,
-                       const struct common *o)
+static void print_file(const struct shown *s, size_t number)
 {
-    const lmc_file *f = lmc_reader_get_file(a->reader, number);
-    uint64_t packed = snapshot_encoded_size(a->reader, number, 0, f->size);
+    const lmc_file *f = s->files.get_file(s->files.user, number);
     const int is_directory = f->kind == LMC_FILE_DIRECTORY;
     struct container inside;
+    const enum container_kind kind =
+        s->plain ? container_of(&s->plain->files[number])->kind : CONTAINER_NONE;
     printf("  ");
-    if (is_directory) print_without_sizes("directory", 28, o);
-    else print_sizes("file", 27, f->size, packed, o);
-    print_path(f);
-    if (o->verbosity >= 2) {
+    if (is_directory) print_without_sizes(s, "directory", 28);
+    else
+        print_sizes(s, kind == CONTAINER_NONE ? "file" : container_name(kind), s->plain ? 28 : 27,
+                    f->size, packed_size(s, number, 0, f->size));
+    print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
+    if (s->a->o->verbosity >= 2 && !s->plain) {
         if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
         if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
         if (!is_directory) printf("  crc %08x", (unsigned)f->crc);
     }
     putchar('\n');
-    for (size_t i = 0; i < f->n_tensors; i++) print_tensor(a, number, &f->tensors[i], choices, o);
-    if (look_inside(&inside, a, number)) {
-        print_views(&inside, f, wants_narrow_tables(o));
-        container_free(&inside);
-    }
+    for (size_t i = 0; i < f->n_tensors; i++) print_tensor(s, number, &f->tensors[i]);
+    const struct container *c = inside_of(s, number, &inside);
+    print_views(s, c, f);
+    container_free(&inside);
 }
 
-static void print_links(const struct archive *a, const struct common *o)
+static void print_links(const struct shown *s)
 {
     struct links links;
-    if (read_links(&links, a->reader) != 0)
-        say(a->name, "has a list of links that breaks the rules of the format");
+    if (read_links(&links, s->a->reader) != 0)
+        say(s->a->name, "has a list of links that breaks the rules of the format");
     for (size_t i = 0; i < links.n; i++) {
         printf("  ");
-        print_without_sizes(links.list[i].type == LINK_HARD ? "hard link" : "link", 28, o);
+        print_without_sizes(s, links.list[i].type == LINK_HARD ? "hard link" : "link", 28);
         print_name(links.list[i].path);
         printf(" -> ");
         print_name(links.list[i].target);
@@ -226,17 +234,15 @@ static void print_count(uint64_t n, const char *one, const char *many, const cha
     printf("%llu %s%s", (unsigned long long)n, n == 1 ? one : many, end);
 }
 
-static void print_archive(struct archive *a, const struct common *o)
+/* What stands before the table of a snapshot. */
+static void print_head(const struct shown *s)
 {
+    struct archive *const a = s->a;
     const lmc_snapshot_info info = snapshot_info(a->reader);
-    const lmc_base files = files_of_archive(a);
-    const struct totals n = count_all(&files);
-    json_t *record = load_record(a), *choices = index_choices(record);
+    const struct totals n = count_all(&s->files);
     const uint64_t packed = archive_size(a);
     char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     format_fingerprint(fingerprint, info.fingerprint);
-    print_name(a->name);
-    printf(": ");
     print_count(n.files, "file", "files", ", ");
     if (n.directories) print_count(n.directories, "directory", "directories", ", ");
     print_count(n.tensors, "tensor", "tensors", ", ");
@@ -247,7 +253,7 @@ static void print_archive(struct archive *a, const struct common *o)
         print_count(n.lossy, "tensor", "tensors", " quantised");
     }
     printf("\n  fingerprint %s\n", fingerprint);
-    if (o->verbosity >= 2) {
+    if (a->o->verbosity >= 2) {
         int n_features = 0;
         printf("  format   %d.%u", LMC_FORMAT_MAJOR, info.format_minor);
         for (unsigned bit = 0; bit < 64; bit++)
@@ -263,14 +269,26 @@ static void print_archive(struct archive *a, const struct common *o)
         print_name(name ? name : "");
         printf("%s\n", name ? " when this delta was made)" : "");
         free(name);
-        print_chain(a, o);
+        print_chain(a, a->o);
     }
-    if (wants_narrow_tables(o)) printf("    dtype    shape          size    ratio  name\n");
-    else printf("    dtype    shape                        size         packed   ratio  name\n");
-    for (size_t i = 0; i < info.n_files; i++) print_file(a, i, choices, o);
-    print_links(a, o);
-    json_decref(choices);
-    json_decref(record);
+}
+
+static void print_table(const struct shown *s)
+{
+    print_name(s->a->name);
+    printf(": ");
+    if (s->plain) {
+        const struct totals n = count_all(&s->files);
+        printf("not compressed: ");
+        print_count(n.tensors, "tensor", "tensors", ", ");
+        printf("%llu bytes\n", (unsigned long long)n.size);
+    } else print_head(s);
+    printf("    dtype    shape%s  name\n", s->is_narrow ? "          size    ratio"
+                                           : s->plain   ? "                        size"
+                                                        : "                        size"
+                                                          "         packed   ratio");
+    for (size_t i = 0; i < s->files.n_files; i++) print_file(s, i);
+    if (!s->plain) print_links(s);
 }
 
 /* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
@@ -298,20 +316,14 @@ static void set_json_hash_state(json_t *object, const struct archive *a)
     }
 }
 
-static json_t *make_json_plain_tensor(const lmc_tensor *t)
+static json_t *make_json_tensor(const struct shown *s, size_t file, const lmc_tensor *t)
 {
     json_t *object = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
     set_json_number(object, "size", t->size);
-    return object;
-}
-
-static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_tensor *t)
-{
-    json_t *object = make_json_plain_tensor(t);
-    set_json_number(object, "packed_size",
-                    snapshot_encoded_size(a->reader, file, t->offset, t->size));
+    if (s->plain) return object;
+    set_json_number(object, "packed_size", packed_size(s, file, t->offset, t->size));
     set_json_fingerprint(object, "fingerprint", t->fingerprint);
-    set_json_hash(object, a, file, t);
+    set_json_hash(object, s->a, file, t);
     if (t->loss.generation) {
         json_t *loss = (json_t *)check_memory(json_object());
         set_json_number(loss, "generation", t->loss.generation);
@@ -322,9 +334,40 @@ static json_t *make_json_tensor(const struct archive *a, size_t file, const lmc_
     return object;
 }
 
-/* Like tensors, with strides, in elements. */
-static void put_json_views(struct json_writer *w, const struct container *c)
+/* What stands before the lists of a file. */
+static json_t *make_json_file(const struct shown *s, size_t number, const lmc_file *f)
 {
+    json_t *object = (json_t *)check_memory(json_object());
+    char crc[9];
+    set_json_text(object, "path", f->path);
+    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    if (s->plain)
+        set_json(object, "container",
+                 json_string(container_name(container_of(&s->plain->files[number])->kind)));
+    set_json_number(object, "size", f->size);
+    if (s->plain) return object;
+    snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
+    set_json_number(object, "packed_size", packed_size(s, number, 0, f->size));
+    set_json(object, "crc32c", json_string(crc));
+    if (f->has_mode) set_json_number(object, "mode", f->mode);
+    if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
+    if (f->n_tensors == 0) set_json_fingerprint(object, "fingerprint", f->fingerprint);
+    if (f->n_tensors == 0) set_json_hash(object, s->a, number, NULL);
+    return object;
+}
+
+/* Views are like tensors, with strides, in elements. */
+static void put_json_file(struct json_writer *w, const struct shown *s, size_t number)
+{
+    const lmc_file *f = s->files.get_file(s->files.user, number);
+    struct container inside;
+    begin_json(w, NULL, '{');
+    put_json_members(w, make_json_file(s, number, f));
+    begin_json(w, "tensors", '[');
+    for (size_t i = 0; i < f->n_tensors; i++)
+        put_json(w, NULL, make_json_tensor(s, number, &f->tensors[i]));
+    end_json(w, ']');
+    const struct container *c = inside_of(s, number, &inside);
     begin_json(w, "views", '[');
     for (size_t i = 0; i < c->n_views; i++) {
         const struct container_view *const v = &c->views[i];
@@ -332,40 +375,6 @@ static void put_json_views(struct json_writer *w, const struct container *c)
                  make_json_layout(v->name, v->dtype, v->rank, v->shape, v->strides, v->offset));
     }
     end_json(w, ']');
-}
-
-/* container: NULL where that is not told */
-static json_t *make_json_file_head(const lmc_file *f, const char *container)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "path", f->path);
-    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
-    if (container) set_json(object, "container", json_string(container));
-    set_json_number(object, "size", f->size);
-    return object;
-}
-
-static void put_json_file(struct json_writer *w, struct archive *a, size_t number)
-{
-    const lmc_file *f = lmc_reader_get_file(a->reader, number);
-    json_t *object = make_json_file_head(f, NULL);
-    struct container inside;
-    char crc[9];
-    snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
-    set_json_number(object, "packed_size", snapshot_encoded_size(a->reader, number, 0, f->size));
-    set_json(object, "crc32c", json_string(crc));
-    if (f->has_mode) set_json_number(object, "mode", f->mode);
-    if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
-    if (f->n_tensors == 0) set_json_fingerprint(object, "fingerprint", f->fingerprint);
-    if (f->n_tensors == 0) set_json_hash(object, a, number, NULL);
-    begin_json(w, NULL, '{');
-    put_json_members(w, object);
-    begin_json(w, "tensors", '[');
-    for (size_t i = 0; i < f->n_tensors; i++)
-        put_json(w, NULL, make_json_tensor(a, number, &f->tensors[i]));
-    end_json(w, ']');
-    if (!look_inside(&inside, a, number)) memset(&inside, 0, sizeof inside);
-    put_json_views(w, &inside);
     container_free(&inside);
     end_json(w, '}');
 }
@@ -415,13 +424,19 @@ static json_t *make_json_features(uint64_t features)
 }
 
 /* What stands before the lists. */
-static json_t *make_json_head(const struct archive *a)
+static json_t *make_json_head(const struct shown *s, json_t *record)
 {
-    json_t *object = (json_t *)check_memory(json_object()), *record = load_record(a);
-    const lmc_snapshot_info info = snapshot_info(a->reader);
-    const lmc_base files = files_of_archive(a);
-    const struct totals n = count_all(&files);
+    const struct archive *const a = s->a;
+    json_t *object = (json_t *)check_memory(json_object());
+    const struct totals n = count_all(&s->files);
     char format[16];
+    if (s->plain) {
+        set_json(object, "snapshot", json_null());
+        set_json_text(object, "name", a->name);
+        set_json_number(object, "size", n.size);
+        return object;
+    }
+    lmc_snapshot_info info = snapshot_info(a->reader);
     set_json_text(object, "snapshot", a->name);
     set_json_fingerprint(object, "fingerprint", info.fingerprint);
     if (info.has_base) set_json_fingerprint(object, "base_fingerprint", info.base_fingerprint);
@@ -432,86 +447,26 @@ static json_t *make_json_head(const struct archive *a)
     set_json_number(object, "packed_size", archive_size(a));
     set_json_number(object, "lossy_tensors", n.lossy);
     set_json_hash_state(object, a);
-    if (record) set_json(object, "policy", record);
-    return object;
-}
-
-/* -- files that are no snapshot: their tensors, as they are -- */
-
-static void print_plain(const struct archive *a, const struct base *p, const struct common *o)
-{
-    const struct totals n = count_all(a->plain);
-    print_name(a->name);
-    printf(": not compressed: ");
-    print_count(n.tensors, "tensor", "tensors", ", ");
-    printf("%llu bytes\n    dtype    shape                        size  name\n",
-           (unsigned long long)n.size);
-    for (size_t i = 0; i < p->n_files; i++) {
-        const struct base_file *f = &p->files[i];
-        const struct container *c = container_of(f);
-        if (f->file.kind == LMC_FILE_DIRECTORY) printf("  %-43s  ", "directory");
-        else
-            printf("  %-29s%14llu  ", c->kind == CONTAINER_NONE ? "file" : container_name(c->kind),
-                   (unsigned long long)f->file.size);
-        print_path(&f->file);
-        putchar('\n');
-        for (size_t k = 0; k < c->n_tensors; k++) {
-            const lmc_tensor *t = &c->tensors[k];
-            char shape[LMC_MAX_RANK * 21 + 3];
-            format_shape(shape, sizeof shape, t);
-            printf("    ");
-            print_dtype(t->dtype);
-            printf("%-18s %14llu  ", shape, (unsigned long long)t->size);
-            print_name(t->name);
-            if (o->verbosity >= 2) printf("  offset %llu", (unsigned long long)t->offset);
-            putchar('\n');
-        }
-        print_views(c, NULL, 0);
-    }
-}
-
-static void put_json_plain_file(struct json_writer *w, const struct base_file *f)
-{
-    const struct container *c = container_of(f);
-    begin_json(w, NULL, '{');
-    put_json_members(w, make_json_file_head(&f->file, container_name(c->kind)));
-    begin_json(w, "tensors", '[');
-    for (size_t i = 0; i < c->n_tensors; i++)
-        put_json(w, NULL, make_json_plain_tensor(&c->tensors[i]));
-    end_json(w, ']');
-    put_json_views(w, c);
-    end_json(w, '}');
-}
-
-/* -- both -- */
-
-static json_t *make_json_plain_head(const struct archive *a)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json(object, "snapshot", json_null());
-    set_json_text(object, "name", a->name);
-    set_json_number(object, "size", count_all(a->plain).size);
+    if (record) set_json(object, "policy", json_incref(record));
     return object;
 }
 
 /* One line for each snapshot. */
-static void print_json(struct archive *a, const struct base *p)
+static void print_json(const struct shown *s, json_t *record)
 {
     struct json_writer w;
     init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    put_json_members(&w, a->plain ? make_json_plain_head(a) : make_json_head(a));
+    put_json_members(&w, make_json_head(s, record));
     begin_json(&w, "files", '[');
-    for (size_t i = 0; i < files_of_archive(a).n_files; i++)
-        if (a->plain) put_json_plain_file(&w, &p->files[i]);
-        else put_json_file(&w, a, i);
+    for (size_t i = 0; i < s->files.n_files; i++) put_json_file(&w, s, i);
     end_json(&w, ']');
-    if (!a->plain) {
+    if (!s->plain) {
         begin_json(&w, "links", '[');
-        put_json_links(&w, a);
+        put_json_links(&w, s->a);
         end_json(&w, ']');
         begin_json(&w, "metadata", '{');
-        put_json_metadata(&w, a);
+        put_json_metadata(&w, s->a);
         end_json(&w, '}');
     }
     end_json_line(&w);
@@ -523,9 +478,16 @@ int list_file(const char *path, int is_json, const struct common *o)
     struct base plain;
     int code = open_archive_or_plain(&a, &plain, path, o);
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
-    if (code == CODE_OK && is_json) print_json(&a, &plain);
-    else if (code == CODE_OK && a.plain) print_plain(&a, &plain, o);
-    else if (code == CODE_OK) print_archive(&a, o);
+    if (code == CODE_OK) {
+        json_t *record = a.plain ? NULL : load_record(&a),
+               *choices = index_choices(is_json ? NULL : record);
+        const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a), choices,
+                                !a.plain && wants_narrow_tables(o)};
+        if (is_json) print_json(&s, record);
+        else print_table(&s);
+        json_decref(choices);
+        json_decref(record);
+    }
     close_archive(&a);
     close_base(&plain);
     return code;

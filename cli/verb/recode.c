@@ -1,19 +1,16 @@
-/* SPDX-License-Identifier: MIT */
-#include "recode.h"
+/* recode.c - lmc fold, lmc rebase: a snapshot against another base
+ * SPDX-License-Identifier: MIT
+ *
+ * The snapshot is read through its chain, window by window, and written again: at no time does it
+ * exist as a whole. Files keep their order (but see find_twins), paths, attributes and tensors, so
+ * it has the same fingerprint, and restores the same bytes.
+ */
+#include "verbs.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 
 /* NULL: no base is called so. */
 static struct base *find_base_named(const char *name, const struct common *o)
@@ -39,7 +36,7 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
 /* What is written needs the base only if it is of use: otherwise it is written once more, without.
  * What goes to a pipe waits until that is known. */
 static int recode_onto(struct archive *a, const struct base *base, const char *output,
-                       const struct recode_options *o)
+                       const struct compress_options *o)
 {
     const struct attributes attributes = attributes_of_stat(&a->st);
     struct output out;
@@ -63,14 +60,13 @@ static int recode_onto(struct archive *a, const struct base *base, const char *o
 }
 
 int recode_snapshot(const char *tip, const char *onto, const char *output,
-                    const struct recode_options *o)
+                    const struct compress_options *o)
 {
     struct archive a;
     struct base *base = onto ? find_base_named(onto, &o->common) : NULL;
     const lmc_base *own;
-    int code;
     if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
-    code = open_archive_file(&a, tip, &o->common);
+    int code = open_archive_file(&a, tip, &o->common);
     if (code == CODE_OK && output) code = check_output(output, &a.st, o->common.force);
     if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common);
     if (code == CODE_OK) code = find_base_of_archive(&a, &own, &o->common);
@@ -175,15 +171,14 @@ static int find_tip(struct base *deltas, size_t n, struct base **tip)
                                "deltas form a loop");
 }
 
-int fold_deltas(char **paths, size_t n, const char *output, const struct recode_options *o)
+int fold_deltas(char **paths, size_t n, const char *output, const struct compress_options *o)
 {
     size_t n_bases = o->common.bases->n, first = 0;
     struct base *deltas, *tip;
-    int code;
     for (size_t i = 0; i < n; i++) add_base(o->common.bases, paths[i]);
     deltas = o->common.bases->list + n_bases;
     while (first < n_bases && holds_base(deltas, n, &o->common.bases->list[first])) first++;
-    code = open_deltas(deltas, n, &o->common);
+    int code = open_deltas(deltas, n, &o->common);
     if (code == CODE_OK && first == n_bases)
         code = fail(CODE_USAGE, NULL,
                     "'lmc fold' wants with --base what the first of the deltas is made against");
@@ -197,7 +192,7 @@ int fold_deltas(char **paths, size_t n, const char *output, const struct recode_
 /* -- rebase -- */
 
 int rebase_snapshot(const char *path, const char *onto, const char *output,
-                    const struct recode_options *o)
+                    const struct compress_options *o)
 {
     if (strcmp(onto, "none") == 0) onto = NULL;
     if (onto && !find_base_named(onto, &o->common)) add_base(o->common.bases, onto);

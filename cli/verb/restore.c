@@ -1,24 +1,13 @@
-/* SPDX-License-Identifier: MIT */
-#include "restore.h"
+/* restore.c - lmc -d: snapshots to files and directories; lmc -t: whether they can be restored
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../format/hex.h"
-#include "../input/archive.h"
+#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/operands.h"
-#include "../input/source.h"
 #include "../job/restorer.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
 {
@@ -75,13 +64,12 @@ static char *name_target(const char *path, int is_part, const struct common *o, 
     return name_output(path, 1, o);
 }
 
-int restore_file(const char *path, const struct restore_options *options)
+int restore_file(const char *path, int remove_source, const struct common *o)
 {
-    const struct common *o = &options->common;
     struct restore r;
     struct source s;
     const lmc_base *base;
-    const char *source = options->remove_source ? path : NULL;
+    const char *source = remove_source ? path : NULL;
     char *target = NULL;
     double start = now();
     int code = open_snapshot_source(&s, path, o);
@@ -104,18 +92,17 @@ int restore_file(const char *path, const struct restore_options *options)
             "tells how near",
             (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
     close_source(&s);
-    if (code == CODE_OK && options->remove_source) code = remove_snapshot(&r);
+    if (code == CODE_OK && remove_source) code = remove_snapshot(&r);
     free_restore(&r);
     free(target);
     return code;
 }
 
-int restore_parts(const char *path, char *const *patterns, size_t n,
-                  const struct restore_options *options)
+int restore_parts(const char *path, char *const *patterns, size_t n, const struct common *o)
 {
     int code;
-    char *target = name_target(path, 1, &options->common, &code);
-    if (code == CODE_OK) code = extract_files(path, target, patterns, n, &options->common);
+    char *target = name_target(path, 1, o, &code);
+    if (code == CODE_OK) code = extract_files(path, target, patterns, n, o);
     free(target);
     return code;
 }
@@ -127,9 +114,8 @@ static void say_payload(const struct restore *r, const struct source *s)
 {
     uint8_t base[LMC_FINGERPRINT_SIZE] = {0};
     int is_delta;
-    char *wanted;
     (void)parse_header(s->header, sizeof s->header, base, &is_delta);
-    wanted = describe_base(base, r->made_with);
+    char *wanted = describe_base(base, r->made_with);
     say(s->name, "payload intact; content needs the base %s", wanted);
     free(wanted);
 }

@@ -1,33 +1,14 @@
 /* SPDX-License-Identifier: MIT */
-#include "restore.h"
+#include "verbs.h"
 
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../input/damage.h"
-#include "../input/links.h"
-#include "../input/walk.h"
+#include "../input/archive.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/made.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
 #include "../../formats/pattern.h"
 
 /* -- which files are wanted: by name, by pattern, or by a link -- */
@@ -60,9 +41,8 @@ struct wanted {
 /* A path, a pattern ('*' matches '/', too), or a directory above it. */
 static int matches(const char *pattern, const char *path)
 {
-    size_t size;
     while (strncmp(pattern, "./", 2) == 0) pattern += 2;
-    size = strlen(pattern);
+    size_t size = strlen(pattern);
     while (size > 1 && pattern[size - 1] == '/') size--;
     if (strncmp(pattern, path, size) == 0 && (path[size] == 0 || path[size] == '/')) return 1;
     return match_pattern(pattern, strlen(pattern), NULL, path);
@@ -92,12 +72,11 @@ static int compare_paths(const void *a, const void *b)
 static const char *next_file(const struct wanted *w, const char *path, size_t *at)
 {
     const size_t size = strlen(path);
-    const char *file;
     if (*at == 0) {
         FIND_FIRST(*at, w->n_files, compare_paths(&w->files[*at], &path) < 0);
         ++*at;
     }
-    file = *at <= w->n_files ? w->files[*at - 1] : NULL;
+    const char *file = *at <= w->n_files ? w->files[*at - 1] : NULL;
     if (!file || strncmp(file, path, size) != 0 || (size && file[size] && file[size] != '/'))
         return NULL;
     ++*at;
@@ -122,9 +101,9 @@ static int is_file(const struct wanted *w, const char *path)
 
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
-    w->list = (struct led *)grow(w->list, w->n_led, &w->room, sizeof *w->list);
-    w->list[w->n_led].real = copy_string(real, strlen(real));
-    w->list[w->n_led++].shown = copy_string(shown, strlen(shown));
+    struct led *const l = (struct led *)append(&w->list, &w->n_led, &w->room, sizeof *l);
+    l->real = copy_string(real, strlen(real));
+    l->shown = copy_string(shown, strlen(shown));
 }
 
 /* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
@@ -137,11 +116,10 @@ static void add_led(struct wanted *w, const char *real, const char *shown)
 static int follow(struct wanted *w, const char *path, const char *shown)
 {
     const struct link *first;
-    char *at;
     int result = 0;
     if ((uint64_t)w->n_followed + w->n_lost >= w->most) w->is_too_many = 1;
     if (w->is_too_many) return 0;
-    at = resolve_links(w->links, path, &first, w->is_taken);
+    char *at = resolve_links(w->links, path, &first, w->is_taken);
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
         char *plain = copy_string(path, strlen(path)); /* the user's may be "./latest/" */
         (void)make_plain(plain);
@@ -306,10 +284,9 @@ static int copy_file(struct extraction *x, size_t number)
     for (uint64_t at = 0; at < f->size;) {
         const size_t size = (size_t)(f->size - at < BUFFER_SIZE ? f->size - at : BUFFER_SIZE);
         const enum lmc_status status = read_counted(&x->archive, number, at, x->window, size);
-        int error;
         if (status != LMC_OK) return fail_damage(&x->archive, status, number, at);
         crc = lmc_crc32c(crc, x->window, size);
-        error = outlet_write(x->outlet, x->window, size);
+        int error = outlet_write(x->outlet, x->window, size);
         if (error)
             return x->target ? fail_errno(f->path, error, "cannot write it")
                              : fail_output(&x->out, error);
@@ -494,16 +471,14 @@ static int open_extraction(struct extraction *x, const char *path)
 int extract_files(const char *path, const char *target, char *const *patterns, size_t n,
                   const struct common *o)
 {
-    struct extraction x;
+    struct extraction x = {0};
     double start = now();
-    int code;
-    memset(&x, 0, sizeof x);
     x.o = o;
     x.target = target;
     init_tree(&x.tree, target, o);
     x.tree.made.max_entries = most_files(o);
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    code = open_extraction(&x, path);
+    int code = open_extraction(&x, path);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)zeroed(n_files, 1);
@@ -514,8 +489,7 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
         if (code == CODE_OK) code = extract_matches(&x);
         progress_clear();
         if (!target && code == CODE_OK) {
-            struct attributes none;
-            memset(&none, 0, sizeof none);
+            struct attributes none = {0};
             code = commit_output(&x.out, &none);
         } else if (!target) discard_output(&x.out);
         if (code == CODE_OK) say_links(&x);

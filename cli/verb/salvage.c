@@ -1,37 +1,24 @@
-/* SPDX-License-Identifier: MIT */
-#include "salvage.h"
+/* salvage.c - lmc salvage: what is intact in a damaged snapshot
+ * SPDX-License-Identifier: MIT
+ *
+ * The output is a directory: whole/ has the files of which nothing is lost; partial/ those with
+ * holes, which read as zeros; unnamed/ what belongs to files whose names and sizes are lost;
+ * unplaced/ single blocks of which not even the place is known. salvage.json says what is lost
+ * where, so that nobody takes holes for data.
+ */
+#include "verbs.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <sys/types.h>
-#include <unistd.h>
-#include <jansson.h>
 
-#include "../../lmc.h"
-#include "../../formats/container.h"
-#include "../../include/lmc_salvage.h"
-#include "../format/hex.h"
 #include "../format/json.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/links.h"
-#include "../input/stand_in.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
 #include "../sys/replace.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
-#include "../sys/tree.h"
 
 struct loss {
     uint64_t start, end;
@@ -40,7 +27,7 @@ struct loss {
 
 struct salvage {
     const struct common *o;
-    int json; /* see struct salvage_options */
+    int json; /* see salvage_file() */
     struct archive archive;
     lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
@@ -87,9 +74,8 @@ static int next_lost_part(const struct salvage *s, size_t *i, uint64_t start, ui
                           enum lmc_dtype dtype, struct lost_part *part)
 {
     const unsigned bits = lmc_dtype_bits(dtype);
-    const struct loss *l;
     if (start >= end || *i >= s->n_losses || s->losses[*i].start >= end) return 0;
-    l = &s->losses[(*i)++];
+    const struct loss *l = &s->losses[(*i)++];
     part->from = (l->start > start ? l->start : start) - start;
     part->to = (l->end < end ? l->end : end) - start;
     /* the first element that is not whole, and the one behind the last */
@@ -254,12 +240,6 @@ static int begin_report(struct salvage *s)
     return code;
 }
 
-static void begin_unplaced(struct salvage *s)
-{
-    end_json(&s->list, ']');
-    begin_json(&s->list, "unplaced", '[');
-}
-
 static int write_to_report(void *user, const void *data, size_t size)
 {
     struct salvage *const s = (struct salvage *)user;
@@ -304,14 +284,12 @@ static int copy_scratch(const struct salvage *s, struct json_writer *w)
 static int write_report(struct salvage *s)
 {
     struct json_writer w;
-    lmc_file file;
-    int code, error;
+    lmc_file file = {0};
     end_json(&s->list, ']');
-    error = finish_json(&s->list);
+    int error = finish_json(&s->list);
     if (error) return fail_replica(error);
-    memset(&file, 0, sizeof file);
     file.path = "salvage.json";
-    code = begin_tree_file(&s->tree, &file);
+    int code = begin_tree_file(&s->tree, &file);
     if (code != CODE_OK) return code;
     init_json_writer(&w, write_to_report, s, JSON_INDENT(1));
     begin_json(&w, NULL, '{');
@@ -403,8 +381,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
         last->end += range->size;
         return;
     }
-    s->losses = (struct loss *)grow(s->losses, s->n_losses, &s->room, sizeof *s->losses);
-    last = &s->losses[s->n_losses++];
+    last = (struct loss *)append(&s->losses, &s->n_losses, &s->room, sizeof *last);
     last->start = range->offset;
     last->end = range->offset + range->size;
     last->status = range->status;
@@ -413,8 +390,7 @@ static void add_loss(struct salvage *s, const lmc_salvage_range *range)
 /* What a file is called whose FILE section is lost, or that has no name of its own. */
 static char *name_part(const struct salvage *s, size_t number, const lmc_file *file)
 {
-    const char *name =
-        strrchr(s->archive.name, '/') ? strrchr(s->archive.name, '/') + 1 : s->archive.name;
+    const char *name = base_name(s->archive.name);
     if (!lmc_salvage_is_described(s->salvage, number))
         return format_text("file-%04llu", (unsigned long long)number);
     if (*file->path) return copy_string(file->path, strlen(file->path));
@@ -477,13 +453,13 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
 static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end)
 {
     int code = CODE_OK;
-    begin_unplaced(s);
+    end_json(&s->list, ']');
+    begin_json(&s->list, "unplaced", '[');
     while (code == CODE_OK && !*is_end) {
-        lmc_file file;
+        lmc_file file = {0};
         char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
                                  (unsigned long)range->block);
         json_t *entry = (json_t *)check_memory(json_object());
-        memset(&file, 0, sizeof file);
         set_json_number(entry, "run", range->run);
         set_json_number(entry, "block", range->block);
         set_json_number(entry, "size", range->size);
@@ -511,10 +487,9 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct common *o = s->o;
-    struct base *b;
     int code;
     if (o->bases->n) return find_base_of_archive(&s->archive, base, o);
-    b = find_base(&s->archive, o, &code);
+    struct base *b = find_base(&s->archive, o, &code);
     if (b && code == CODE_OK) code = prepare_base(b, o);
     if (!b || code != CODE_OK) return CODE_OK; /* what is wrong with one was said */
     o->bases->code = CODE_OK;
@@ -530,11 +505,10 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
     const struct common *o = s->o;
-    int code;
     *base = NULL;
     if (s->archive.is_delta) return find_salvage_base(s, base);
     if (o->bases->n == 0) return CODE_OK;
-    code = prepare_base(&o->bases->list[0], o);
+    int code = prepare_base(&o->bases->list[0], o);
     o->bases->code = CODE_OK;
     if (code == CODE_OK) *base = &o->bases->list[0].source;
     return code;
@@ -543,14 +517,12 @@ static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 static int open_salvage(struct salvage *s, const lmc_base *base)
 {
     const lmc_source source = source_of_archive(&s->archive);
-    lmc_reader_options options;
-    enum lmc_status status;
-    memset(&options, 0, sizeof options);
+    lmc_reader_options options = {0};
     options.base = base;
     options.lender = s->archive.lender;
     lmc_reader_free(s->archive.reader); /* which the search for the base has needed */
     lmc_salvage_free(s->salvage);
-    status = lmc_salvage_open(&s->salvage, &source, &options);
+    enum lmc_status status = lmc_salvage_open(&s->salvage, &source, &options);
     s->archive.reader = lmc_salvage_reader(s->salvage);
     if (status == LMC_ERR_MEMORY) check_memory(NULL);
     if (status == LMC_ERR_NOT_LMC && archive_size(&s->archive) != 0 &&
@@ -566,10 +538,9 @@ static int open_with_base(struct salvage *s)
 {
     const lmc_base *base;
     int code = choose_salvage_base(s, &base);
-    lmc_snapshot_info info;
     if (code == CODE_OK) code = open_salvage(s, base);
     if (code != CODE_OK || base || s->archive.is_delta) return code;
-    info = snapshot_info(s->archive.reader);
+    lmc_snapshot_info info = snapshot_info(s->archive.reader);
     if (!info.has_base) return code;
     s->archive.is_delta = 1;
     memcpy(s->archive.wanted, info.base_fingerprint, sizeof s->archive.wanted);
@@ -581,9 +552,8 @@ static int open_with_base(struct salvage *s)
 /* Symbolic links, if the index that names them is there, below whole/. */
 static void salvage_links(struct salvage *s)
 {
-    struct links links, symbolic;
+    struct links links, symbolic = {0};
     char *root;
-    memset(&symbolic, 0, sizeof symbolic);
     if (read_links(&links, s->archive.reader) != 0)
         say(s->archive.name, "has a damaged list of links, which is left out");
     for (size_t i = 0; i < links.n; i++) { /* of hard ones, each is a file */
@@ -622,27 +592,18 @@ static int run_salvage(struct salvage *s)
     return code;
 }
 
-/* Where the output goes. To be freed. */
-static char *name_salvage(const char *path, const struct common *o)
+int salvage_file(const char *path, int is_json, const struct common *o)
 {
+    struct salvage s = {0};
     const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    return o->output ? copy_string(o->output, strlen(o->output))
-                     : format_text("%.*s.salvaged", (int)size, path);
-}
-
-int salvage_file(const char *path, const struct salvage_options *options)
-{
-    const struct common *o = &options->common;
-    struct salvage s;
-    char *target = name_salvage(path, o);
-    int code;
-    memset(&s, 0, sizeof s);
+    char *target = o->output ? copy_string(o->output, strlen(o->output))
+                             : format_text("%.*s.salvaged", (int)size, path);
     s.o = o;
     o->bases->is_partial = 1;
-    s.json = options->json;
+    s.json = is_json;
     init_tree(&s.tree, target, o);
     s.scratch = -1;
-    code = open_archive_file(&s.archive, path, o);
+    int code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
     if (code == CODE_OK && s.archive.is_delta) say_unused_bases(0, o);

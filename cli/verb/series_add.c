@@ -1,28 +1,12 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
-#include "../input/compare.h"
+#include "../input/second_look.h"
 #include "../input/source_tree.h"
-#include "../input/source.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
-#include "compress.h"
 #include "series_manifest.h"
 #include "../../formats/pattern.h"
 
@@ -73,8 +57,7 @@ static void look_into(struct look *k, const char *root, const char *path)
 /* Whether the file or tree changes shows by two looks. Nothing is reported. */
 static struct look look_at(const char *path)
 {
-    struct look k;
-    memset(&k, 0, sizeof k);
+    struct look k = {0};
     k.is_whole = 1;
     k.newest = INT64_MIN;
     look_into(&k, path, "");
@@ -87,9 +70,8 @@ static char *name_of_source(const char *path)
     static const char suffix[] = ".safetensors";
     char *whole = copy_without_slashes(path);
     const char *name = base_name(whole);
-    size_t size = strlen(name), length = sizeof suffix - 1;
-    char *result = copy_string(
-        name, size > length && strcmp(name + size - length, suffix) == 0 ? size - length : size);
+    char *result =
+        copy_string(name, strlen(name) - (is_suffix_of(suffix, name) ? sizeof suffix - 1 : 0));
     free(whole);
     return result;
 }
@@ -189,7 +171,6 @@ static int verify_newcomer(const struct newcomer *c, const char *snapshot, int m
 static const struct snapshot *choose_base_of_next(const struct series *s)
 {
     const struct snapshot *latest = find_latest(s, STATE_KEPT), *same;
-    long n;
     if (!latest || s->o->anchor) return NULL;
     if (count_deltas(s, latest) < 0) {
         say(latest->path, "cannot be restored, so the new snapshot is not coded against it; see "
@@ -197,7 +178,7 @@ static const struct snapshot *choose_base_of_next(const struct series *s)
         return NULL;
     }
     same = find_shallowest(s, latest->fingerprint, (uint64_t)latest->depth + 1, 1);
-    n = count_deltas(s, same);
+    long n = count_deltas(s, same);
     return n >= 0 && (uint64_t)n + 1 < s->every ? same : NULL;
 }
 
@@ -229,15 +210,14 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
     const struct snapshot *base = choose_base_of_next(s);
     struct compress_options to_compress;
     struct chain chain;
-    int code;
     begin_chain(&chain, s, NULL);
     add_to_chain(&chain, s, base);
     chain.common.output = e->path;
     to_compress.common = chain.common;
     to_compress.coding = s->o->coding;
     to_compress.remove_source = 0; /* later, when the list has it */
-    code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &to_compress)
-                      : compress_file(c->path, 1, &to_compress);
+    int code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &to_compress)
+                          : compress_file(c->path, 1, &to_compress);
     *is_made = code == CODE_OK;
     if (base && (code == CODE_CORRUPT || code == CODE_BASE))
         say(c->path,
@@ -288,7 +268,6 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
 static int add_again(struct series *s, const struct newcomer *c, const struct snapshot *e)
 {
     struct chain chain;
-    int code;
     if (!s->o->remove_source)
         return fail(CODE_ERROR, s->directory,
                     "has a snapshot %.250s already%s; give this one another name with --name",
@@ -299,7 +278,7 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
                     "is not removed: its snapshot is forgotten; 'lmc series DIR keep %.250s' "
                     "first, or add this one under another name",
                     e->name);
-    code = check_chain_of(s, e, 0, NULL);
+    int code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
     begin_chain(&chain, s, e);
     code = verify_newcomer(c, e->path, 1, 0, &chain.common);
@@ -320,14 +299,12 @@ static int add_source_to_series(const char *directory, const char *path, const c
                                 int is_watched, const struct series_options *o)
 {
     struct series s;
-    struct newcomer c;
-    const struct snapshot *e;
+    struct newcomer c = {0};
     int code = check_newcomer(directory, path, o), is_done;
     if (code != CODE_OK) return code;
-    memset(&c, 0, sizeof c);
     code = open_series(&s, directory, TO_CREATE, o);
     if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* it may come back */
-    e = code == CODE_OK ? find_name(&s, name) : NULL;
+    const struct snapshot *e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
     if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, &o->common);
     if (code == CODE_OK && o->every) s.every = o->every;
@@ -387,15 +364,13 @@ static void free_watched(struct watched *list, size_t n)
 /* Links are passed over: "latest" is one, as a rule. */
 static int is_watched(const struct watch *w, const char *name)
 {
-    char *path;
     struct stat st, series;
-    int result;
     if (name[0] == '.' || has_suffix(name)) return 0;
     if (w->o->match && !match_pattern(w->o->match, strlen(w->o->match), NULL, name)) return 0;
-    path = join_path(w->source, name);
-    result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-             !(stat(w->directory, &series) == 0 && same_file(&st, &series)) &&
-             !lies_within(w->directory, path);
+    char *path = join_path(w->source, name);
+    int result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
+                 !(stat(w->directory, &series) == 0 && same_file(&st, &series)) &&
+                 !lies_within(w->directory, path);
     free(path);
     return result;
 }
@@ -502,10 +477,9 @@ static int watch_once(struct watch *w, int *is_fatal)
 
 int series_watch(const char *directory, const char *source, const struct series_options *o)
 {
-    struct watch w;
+    struct watch w = {0};
     struct stat st, series;
     int code = CODE_OK, is_fatal = 0;
-    memset(&w, 0, sizeof w);
     w.directory = directory;
     w.source = source;
     w.o = o;

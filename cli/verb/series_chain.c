@@ -1,21 +1,10 @@
 /* SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "../format/hex.h"
 #include "../format/print.h"
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
-#include "../input/places.h"
-#include "../sys/memory.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "series.h"
+#include "verbs.h"
 
 /* Whether others may stand on it. */
 static int is_there(const struct snapshot *e)

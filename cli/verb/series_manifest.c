@@ -1,31 +1,15 @@
 /* SPDX-License-Identifier: MIT */
 #include "series_manifest.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <strings.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <jansson.h>
 
-#include "../format/hex.h"
+#include "../format/print.h"
 #include "../format/json.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
-#include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
-#include "../sys/temporary.h"
-#include "../sys/tree.h"
-#include "series.h"
+#include "verbs.h"
 
 #define MANIFEST_VERSION 1
 #define MANIFEST_MAX_SIZE ((uint64_t)256 << 20)
@@ -108,9 +92,7 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
 {
     struct snapshot *e;
     forget_order(s);
-    s->list = (struct snapshot *)grow(s->list, s->n, &s->room, sizeof *s->list);
-    e = &s->list[s->n++];
-    memset(e, 0, sizeof *e);
+    e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
     e->name = copy_string(name, strlen(name));
     e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);
@@ -180,18 +162,10 @@ static int compare_snapshot_names(const void *a, const void *b)
     return strcmp((*(struct snapshot *const *)a)->name, (*(struct snapshot *const *)b)->name);
 }
 
-/* Those without a number last. */
-static int compare_numbers(const void *a, const void *b)
-{
-    const struct snapshot *x = *(struct snapshot *const *)a, *y = *(struct snapshot *const *)b;
-    if (x->has_number != y->has_number) return x->has_number ? -1 : 1;
-    return x->number != y->number ? x->number < y->number ? -1 : 1 : compare_places(x, y);
-}
-
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_snapshot_names, compare_numbers};
+        compare_contents, compare_chains, compare_snapshot_names};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
@@ -218,22 +192,22 @@ struct snapshot *find_latest(const struct series *s, enum snapshot_state state)
 int choose_entry(const struct series *s, const char *text, enum snapshot_state state,
                  struct snapshot **found)
 {
-    struct snapshot **list = sort_series(s, BY_NUMBER), *passed = NULL;
+    struct snapshot *passed = NULL;
     uint64_t wanted;
-    size_t i = s->n;
+    const int is_number = parse_count(&wanted, text, 0);
     *found = find_name(s, text);
     if (*found && (*found)->state != STATE_ADDING && (*found)->state != STATE_GONE) return CODE_OK;
     *found = strcmp(text, "latest") == 0 ? find_latest(s, state) : NULL;
-    if (parse_count(&wanted, text, 0))
-        FIND_FIRST(i, s->n, list[i]->has_number && list[i]->number < wanted);
-    for (; i < s->n && list[i]->has_number && list[i]->number == wanted; i++) {
-        if (list[i]->state == STATE_FORGOTTEN) passed = list[i];
-        if (list[i]->state != state) continue;
+    for (size_t i = 0; i < s->n && is_number; i++) {
+        struct snapshot *const e = &s->list[i];
+        if (!e->has_number || e->number != wanted) continue;
+        if (e->state == STATE_FORGOTTEN) passed = e;
+        if (e->state != state) continue;
         if (*found)
             return fail(CODE_ERROR, s->directory,
                         "has several snapshots with that number, %.250s and %.250s; give the name",
-                        (*found)->name, list[i]->name);
-        *found = list[i];
+                        (*found)->name, e->name);
+        *found = e;
     }
     if (!*found && passed && state == STATE_KEPT)
         return fail(CODE_ERROR, s->directory,
@@ -283,14 +257,13 @@ static int parse_entry(struct series *s, json_t *item)
 {
     const char *name, *state, *source = NULL, *fingerprint = NULL;
     json_int_t time, size = 0;
-    struct snapshot *e;
     if (json_unpack(item, "{s:s, s:s, s:I, s?s, s?s, s?I !}", "name", &name, "state", &state,
                     "time", &time, "source", &source, "fingerprint", &fingerprint, "size",
                     &size) != 0)
         return fail_manifest(s, "an entry lacks something or has something unknown");
     if (find_fault_of_name(name) || (source && find_fault_of_name(source)))
         return fail_manifest(s, "it holds a name that no snapshot can have");
-    e = add_entry_to_series(s, name, source);
+    struct snapshot *e = add_entry_to_series(s, name, source);
     for (e->state = STATE_KEPT; strcmp(state, state_names[e->state]) != 0;
          e->state = (enum snapshot_state)(e->state + 1))
         if (e->state == STATE_GONE) return fail_manifest(s, "it holds an unknown state");
@@ -368,7 +341,6 @@ int load_manifest(struct series *s)
     int fd = open(s->manifest_path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), error, code = CODE_OK;
     struct stat st;
     size_t got;
-    char *text;
     if (fd < 0)
         return errno == ENOENT || errno == ENOTDIR
                    ? fail_no_manifest(s)
@@ -377,7 +349,7 @@ int load_manifest(struct series *s)
         close(fd);
         return fail_manifest(s, "it is no file, or larger than any series");
     }
-    text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
+    char *text = (char *)resize(NULL, (size_t)st.st_size + 1, 1);
     error = read_full(fd, text, (size_t)st.st_size, &got);
     text[got] = 0;
     if (error) code = fail_errno(s->manifest_path, error, "cannot read it");
@@ -393,7 +365,6 @@ int load_manifest(struct series *s)
 static char *format_entry(const struct snapshot *e)
 {
     json_t *object = (json_t *)check_memory(json_object());
-    char *text;
     set_json(object, "name", json_string(e->name));
     set_json(object, "state", json_string(state_names[e->state]));
     if (e->state != STATE_ADDING) {
@@ -402,7 +373,7 @@ static char *format_entry(const struct snapshot *e)
     }
     set_json(object, "time", json_integer(e->time));
     if (e->source) set_json(object, "source", json_string(e->source));
-    text = (char *)check_memory(json_dumps(object, 0));
+    char *text = (char *)check_memory(json_dumps(object, 0));
     json_decref(object);
     return text;
 }
@@ -430,13 +401,11 @@ static char *format_manifest(const struct series *s, size_t *size)
 int save_manifest(const struct series *s)
 {
     struct output out;
-    struct attributes attributes;
-    char *text;
+    struct attributes attributes = {0};
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
-    text = format_manifest(s, &size);
-    memset(&attributes, 0, sizeof attributes);
+    char *text = format_manifest(s, &size);
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);
     return commit_output(&out, &attributes);
@@ -452,9 +421,8 @@ enum lock { LOCK_CHANGES, LOCK_READERS };
 /* 0 or errno; command: F_SETLK or F_SETLKW, type: F_RDLCK, F_WRLCK or F_UNLCK. */
 static int set_lock(const struct series *s, enum lock which, int command, short type)
 {
-    struct flock lock;
+    struct flock lock = {0};
     int result;
-    memset(&lock, 0, sizeof lock);
     lock.l_type = type;
     lock.l_whence = SEEK_SET;
     lock.l_start = which;
@@ -553,17 +521,16 @@ int open_series(struct series *s, const char *directory, enum purpose purpose,
                 const struct series_options *o)
 {
     struct stat st;
-    int is_there, code;
     init_series(s, directory, o);
     if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return fail_errno(directory, errno, "cannot create the directory");
     if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, directory, "is no directory, and a series is one");
-    is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
+    int is_there = lstat(s->manifest_path, &st) == 0 || errno != ENOENT;
     if (!is_there && (purpose < TO_CREATE || (purpose == TO_CREATE && holds_snapshots(directory))))
         return fail_no_manifest(s);
-    code = lock_series(s, purpose == TO_READ);
+    int code = lock_series(s, purpose == TO_READ);
     if (code != CODE_OK) return code;
     is_there = lstat(s->manifest_path, &st) == 0 ||
                errno != ENOENT; /* another one may have begun the series meanwhile */

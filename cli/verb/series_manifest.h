@@ -5,16 +5,31 @@
  * series.json tells which names count, in the order of adding. A name is reserved there before its
  * file exists, and confirmed when the file is complete. What a delta is based on stands only in its
  * own header: gc may replace a file by another one of the same content.
+ *
+ * Nothing goes before what replaces it is on the disk: a source is removed after its snapshot has
+ * been compared with it and is confirmed in the list; a snapshot that was forgotten, after all kept
+ * ones do without it. The states of a snapshot, each on the disk (series.json) before what it
+ * allows:
+ *
+ *   none --1--> adding --2--> kept --3--> forgotten --5--> gone
+ *     ^           |             ^              |
+ *     +-----6-----+             +------4-------+
+ *
+ *   1  add reserves the name. Until 2, a file of that name is worth nothing, and the source is
+ *      there
+ *   2  the file is whole and on the disk; if the source is to go, it was compared with it
+ *   3  prune. The file stays, for kept ones may still need it
+ *   4  keep
+ *   5  gc. Kept ones that needed it are coded again, without it; then its file goes. The name
+ *      stays, so that watch does not add it once more; add may take it
+ *   6  an add failed or was killed: it, or who changes the series next, removes file and entry
+ *
+ * A kill leaves one of these states, and what comes next goes on from there.
  */
-#ifndef LMC_CLI_SERIES_MANIFEST_H
-#define LMC_CLI_SERIES_MANIFEST_H
+#pragma once
 
 #include "../sys/platform.h"
 
-#include <stddef.h>
-#include <stdint.h>
-
-#include "../../lmc.h"
 #include "../input/common.h"
 
 struct series_options;
@@ -51,7 +66,6 @@ enum series_order {
     BY_FINGERPRINT, /* of one content, the shortest chain first */
     BY_DEPTH,       /* the longest chains first */
     BY_NAME,
-    BY_NUMBER, /* those without one last */
     SERIES_ORDERS
 };
 
@@ -194,5 +208,3 @@ int check_kept(const struct series *s, int only_kept, unsigned char *known);
 /* Tells what is done to the snapshot called name, or would be. */
 void tell(const struct series_options *o, const char *what, const char *name, const char *link,
           const char *other);
-
-#endif

@@ -1,24 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
-#include "recode.h"
-#include "restore.h"
 #include "series_manifest.h"
 
 /* -- prune, keep -- */
@@ -37,9 +21,8 @@ static int is_kept_by_rules(const struct series *s, const struct snapshot *e, si
 static int apply_rules(struct series *s, unsigned char *marks)
 {
     size_t n_later = 0, n_kept = 0;
-    unsigned char *named = (unsigned char *)resize(NULL, s->n + 1, 1); /* by --keep */
+    unsigned char *named = (unsigned char *)zeroed(s->n + 1, 1); /* by --keep */
     int code = CODE_OK;
-    memset(named, 0, s->n + 1);
     for (size_t i = 0; i < s->o->n_keep && code == CODE_OK; i++) {
         struct snapshot *e;
         code = choose_entry(s, s->o->keep[i], STATE_KEPT, &e);
@@ -218,10 +201,8 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
-    struct recode_options to_recode;
-    char *recoded;
+    struct compress_options to_recode;
     struct chain c;
-    int code;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
     if (s->o->dry_run) { /* what comes next builds on it */
@@ -230,12 +211,12 @@ static int recode_entry(const struct series *s, struct snapshot *e)
         if (onto) memcpy(e->wanted, onto->fingerprint, sizeof e->wanted);
         return CODE_OK;
     }
-    recoded = join_path(s->directory, RECODED_NAME);
+    char *recoded = join_path(s->directory, RECODED_NAME);
     begin_chain(&c, s, e);
     add_to_chain(&c, s, onto);
     to_recode.common = c.common;
     to_recode.coding = s->o->coding;
-    code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &to_recode);
+    int code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &to_recode);
     free_bases(&c.bases);
     if (code == CODE_OK) {
         begin_chain(&c, s, NULL);
@@ -339,18 +320,16 @@ static size_t count_state(const struct series *s, enum snapshot_state state)
 
 static int collect_garbage(struct series *s)
 {
-    uint64_t before;
     size_t n_recoded;
-    int code, error;
-    before = count_bytes(s);
-    code = check_kept(s, 0, NULL);
+    uint64_t before = count_bytes(s);
+    int code = check_kept(s, 0, NULL);
     if (code != CODE_OK) say(s->directory, "is damaged, so nothing was removed");
     if (code != CODE_OK || count_state(s, STATE_FORGOTTEN) == 0) return code;
     code = recode_stranded(s, &n_recoded);
     if (s->o->dry_run) return code == CODE_OK ? remove_forgotten(s, before, n_recoded) : code;
     if (code == CODE_OK) code = check_kept(s, 1, NULL);
     if (code != CODE_OK) return code;
-    error = lock_out_readers(s);
+    int error = lock_out_readers(s);
     if (error) return fail_errno(s->directory, error, "cannot lock out those who read");
     code = remove_forgotten(s, before, n_recoded);
     if (code != CODE_OK) return code;

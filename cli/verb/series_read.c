@@ -1,29 +1,13 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <time.h>
-#include <unistd.h>
-#include <jansson.h>
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/common.h"
 #include "../sys/attributes.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
 #include "../../formats/container.h"
 #include "../../formats/printable.h"
-#include "../sys/report.h"
-#include "cat.h"
-#include "restore.h"
 #include "series_manifest.h"
-#include "verify.h"
 
 /* -- list -- */
 
@@ -177,8 +161,7 @@ static int check_place(const struct series *s, const char *output)
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
                             const char *directory, const char *name, const struct series_options *o)
 {
-    int code;
-    code = open_series(s, directory, TO_READ, o);
+    int code = open_series(s, directory, TO_READ, o);
     if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
     if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
     begin_chain(c, s, code == CODE_OK ? *e : NULL);
@@ -221,8 +204,7 @@ int series_restore(const char *directory, const char *name, const struct series_
         c.common.output = target = name_restored(e, &o->common);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
     if (code == CODE_OK) {
-        const struct restore_options to_restore = {c.common, 0};
-        code = restore_file(e->path, &to_restore);
+        code = restore_file(e->path, 0, &c.common);
         if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
             say(directory, "%.300s is restored to %.400s", e->name, target);
     }
@@ -241,9 +223,8 @@ int series_cat(const char *directory, const char *name, char *tensor,
     int code = open_for_reading(&s, &c, &e, directory, name, o);
     if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
     if (code == CODE_OK) {
-        struct cat_options to_cat;
+        struct cat_options to_cat = {0};
         char *names[1];
-        memset(&to_cat, 0, sizeof to_cat);
         to_cat.common = c.common;
         to_cat.npy = o->npy;
         to_cat.file = o->file;

@@ -1,20 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "series.h"
+#include "verbs.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../input/common.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
-#include "../sys/tree.h"
 #include "series_manifest.h"
 
 static int compare_entries_by_name(const void *a, const void *b)
@@ -26,14 +12,13 @@ static int take_in_file(struct series *s, const char *file_name)
 {
     char *name = copy_string(file_name, strlen(file_name) - strlen(SUFFIX));
     const char *fault = find_fault_of_name(name);
-    struct snapshot *e;
     struct stat st;
     int code = CODE_OK;
     if (fault) {
         code = fail(CODE_ERROR, s->directory, "holds '%.300s', whose name %s; rename it", file_name,
                     fault);
     } else {
-        e = add_entry_to_series(s, name, NULL);
+        struct snapshot *e = add_entry_to_series(s, name, NULL);
         if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
         else code = read_fingerprint(e->path, e->fingerprint, &e->size, &s->o->common);
@@ -76,14 +61,6 @@ static int keep_list(const char *path, const char *old)
 }
 
 /* -- what the old list had -- */
-
-/* 0: there is none, or it cannot be read. To be freed. */
-static int load_old(struct series *old, const struct series *s, int was_there)
-{
-    init_series(old, s->directory, s->o);
-    old->is_replaced = 1;
-    return was_there && load_manifest(old) == CODE_OK;
-}
 
 /* What the file does not tell, of those that are still what was added. */
 static void take_over(struct series *s, struct series *old)
@@ -141,7 +118,6 @@ int series_rebuild(const char *directory, const struct series_options *o)
 {
     struct series s, before;
     char *old = NULL;
-    unsigned char *known;
     int code = open_series(&s, directory, TO_REBUILD, o), is_read = 0, was_there = 0;
     struct stat st;
     if (code == CODE_OK) code = remove_temporaries(&s);
@@ -152,7 +128,9 @@ int series_rebuild(const char *directory, const struct series_options *o)
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
     was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
-    is_read = load_old(&before, &s, was_there);
+    init_series(&before, directory, o);
+    before.is_replaced = 1;
+    is_read = was_there && load_manifest(&before) == CODE_OK;
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
     if (o->every) s.every = o->every;
@@ -161,7 +139,7 @@ int series_rebuild(const char *directory, const struct series_options *o)
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);
     if (code == CODE_OK) say_rebuilt(&s, &before, was_there, is_read);
-    known = (unsigned char *)zeroed(s.n + 1, 1);
+    unsigned char *known = (unsigned char *)zeroed(s.n + 1, 1);
     for (size_t i = 0; i < s.n && code == CODE_OK; i++)
         code = worse(code, check_chain_of(&s, &s.list[i], 0, known));
     free(known);

@@ -1,20 +1,14 @@
-/* SPDX-License-Identifier: MIT */
-#include "stats.h"
-
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <jansson.h>
+/* stats.c - lmc stats: what snapshots are made of, as table or JSON
+ * SPDX-License-Identifier: MIT
+ */
+#include "verbs.h"
 
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../job/difference.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 
 /* What difference.h does not measure of a tensor, or of a file that has none. */
 struct stats_row {
@@ -34,7 +28,7 @@ struct stats_step {
 
 struct stats {
     const struct common *o;
-    enum lmc_level level; /* see struct stats_options */
+    enum lmc_level level; /* see show_stats() */
     int json;
     struct stats_step *steps;
     size_t n;
@@ -184,6 +178,13 @@ static void add_row(struct stats_sum *sum, const struct diff_row *d, const struc
     sum->n_flipped += row->n_flipped;
 }
 
+/* Of a tensor alone. */
+static void sum_row(struct stats_sum *sum, const struct diff_row *d, const struct stats_row *row)
+{
+    memset(sum, 0, sizeof *sum);
+    add_row(sum, d, row);
+}
+
 /* sums: STATS_KINDS of them */
 static void sum_step(struct stats_sum *sums, const struct stats_step *step)
 {
@@ -269,23 +270,15 @@ static void print_items(const struct stats_step *step, unsigned n_planes)
 {
     const struct diff *d = &step->diff;
     struct stats_sum *sum = (struct stats_sum *)resize(NULL, 1, sizeof *sum);
-    char shape[LMC_MAX_RANK * 21 + 3];
     for (size_t i = 0; i < d->n_rows; i++) {
         const struct diff_row *row = &d->rows[i];
-        *shape = 0;
-        if (row->item->tensor) format_shape(shape, sizeof shape, row->item->tensor);
         printf("  ");
-        print_dtype(row->item->tensor ? row->item->dtype : "file");
-        if (n_planes) printf("%-18s ", shape);
-        if (row->kind == DIFF_REMOVED && !n_planes) {
-            format_size(shape, sizeof shape, row->item->size);
-            printf("%9s%31s%10s  ", shape, "removed", "");
-        } else if (row->kind == DIFF_REMOVED) {
-            printf("%14llu%*s%30s", (unsigned long long)row->item->size, (int)(60 + 6 * n_planes),
-                   "removed", ""); /* below 'changed' */
-        } else {
-            memset(sum, 0, sizeof *sum);
-            add_row(sum, row, &step->rows[i]);
+        print_row_start(row, !n_planes);
+        if (row->kind == DIFF_REMOVED) /* below 'changed' */
+            printf("%*s%*s", n_planes ? (int)(60 + 6 * n_planes) : 31, "removed",
+                   n_planes ? 30 : 12, "");
+        else {
+            sum_row(sum, row, &step->rows[i]);
             print_numbers(sum, (int)lmc_dtype_find(row->item->dtype), d->a != NULL,
                           row->old ? NULL : diff_names[row->kind], n_planes);
         }
@@ -315,10 +308,9 @@ static void print_stats(const struct stats *s)
                "delta", "ratio");
     for (size_t i = 0; i < s->n; i++) {
         const struct stats_step *step = &s->steps[i];
-        int one_kind;
         if (s->n <= 2 || s->o->verbosity >= 2) print_items(step, n_planes);
         sum_step(sums, step);
-        one_kind = has_one_kind(sums);
+        int one_kind = has_one_kind(sums);
         for (int kind = 0; kind < STATS_KINDS; kind++)
             if (kind == STATS_ALL ? !one_kind : sums[kind].n_items != 0) {
                 char text[40];
@@ -336,36 +328,29 @@ static void print_stats(const struct stats *s)
 
 /* -- JSON -- */
 
-static json_t *make_json_real(double value) { return (json_t *)check_memory(json_real(value)); }
-
-static uint64_t round_size(double size) { return (uint64_t)(size + 0.5); }
-
 /* What a tensor and the sum of many have alike. */
 static void set_json_sum(json_t *object, const struct stats_sum *sum, int kind, int has_old)
 {
     const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
     set_json_number(object, "elements", sum->n);
     set_json_number(object, "zeros", sum->n_zero);
-    set_json_number(object, "entropy_size", round_size(sum_planes(sum)));
+    set_json_number(object, "entropy_size", (uint64_t)(sum_planes(sum) + 0.5));
     set_json_number(object, "direct_size", sum->direct);
     if (kind != STATS_ALL) {
         json_t *planes = (json_t *)check_memory(json_array());
         for (unsigned p = 0; p < lmc_dtype_width((enum lmc_dtype)kind); p++)
-            json_array_append_new(
-                planes, make_json_real(sum->n ? sum->plane_sizes[p] * 8 / (double)sum->n : 0));
+            json_array_append_new(planes,
+                                  json_real(sum->n ? sum->plane_sizes[p] * 8 / (double)sum->n : 0));
         set_json(object, "plane_entropies", planes);
     }
     if (f) {
-        json_t *exponents = (json_t *)check_memory(json_object()),
-               *counts = (json_t *)check_memory(json_array());
+        json_t *exponents = (json_t *)check_memory(json_object());
         unsigned first = 0, end = 1u << f->exponent_bits;
         while (end > first && !sum->exponents[end - 1]) end--;
         while (first < end && !sum->exponents[first]) first++;
-        for (unsigned i = first; i < end; i++)
-            json_array_append_new(counts, make_json_number(sum->exponents[i]));
         set_json_number(exponents, "bias", f->exponent_bias);
         set_json_number(exponents, "first", first);
-        set_json(exponents, "counts", counts);
+        set_json(exponents, "counts", make_json_numbers(sum->exponents + first, end - first));
         set_json(object, "exponents", exponents);
     }
     if (!has_old) return;
@@ -376,29 +361,18 @@ static void set_json_sum(json_t *object, const struct stats_sum *sum, int kind, 
     set_json_number(object, "delta_size", sum->delta);
 }
 
-/* The rows of tensors, or of other files. */
-static void put_json_items(struct json_writer *w, const char *key, const struct stats_step *step,
-                           int of_tensors, struct stats_sum *sums)
+/* user: the step */
+static void complete_row(json_t *object, void *user, size_t number)
 {
-    const struct diff *d = &step->diff;
-    begin_json(w, key, '[');
-    for (size_t i = 0; i < d->n_rows; i++) {
-        const struct diff_row *row = &d->rows[i];
-        json_t *item;
-        if (!row->item->tensor != !of_tensors) continue;
-        item = make_json_item(row->item);
-        if (d->a) set_json(item, "status", json_string(diff_names[row->kind]));
-        if (row->kind != DIFF_REMOVED) {
-            memset(sums, 0, sizeof *sums);
-            add_row(sums, row, &step->rows[i]);
-            set_json_sum(item, sums, (int)lmc_dtype_find(row->item->dtype), d->a != NULL);
-        }
-        put_json(w, NULL, item);
-    }
-    end_json(w, ']');
+    const struct stats_step *const step = (const struct stats_step *)user;
+    const struct diff_row *const row = &step->diff.rows[number];
+    struct stats_sum *sum = (struct stats_sum *)resize(NULL, 1, sizeof *sum);
+    sum_row(sum, row, &step->rows[number]);
+    set_json_sum(object, sum, (int)lmc_dtype_find(row->item->dtype), step->diff.a != NULL);
+    free(sum);
 }
 
-static void put_json_step(struct json_writer *w, const struct stats_step *step)
+static void put_json_step(struct json_writer *w, struct stats_step *step)
 {
     const struct diff *d = &step->diff;
     json_t *object = make_json_side(d->b);
@@ -419,8 +393,8 @@ static void put_json_step(struct json_writer *w, const struct stats_step *step)
             put_json(w, NULL, item);
         }
     end_json(w, ']');
-    put_json_items(w, "tensors", step, 1, sums);
-    put_json_items(w, "files", step, 0, sums);
+    put_json_rows(w, d, 1, d->a != NULL, complete_row, step);
+    put_json_rows(w, d, 0, d->a != NULL, complete_row, step);
     end_json(w, '}');
     free(sums);
 }
@@ -448,16 +422,16 @@ static int measure_and_show(struct stats *s, struct base *bases)
     return code;
 }
 
-int show_stats(char *const *names, size_t n, const struct stats_options *options)
+int show_stats(char *const *names, size_t n, enum lmc_level level, int is_json,
+               const struct common *o)
 {
-    const struct common *o = &options->common;
     struct stats s;
     size_t n_bases = o->bases->n;
     int code = add_snapshots(names, n, "stats", o);
     if (code != CODE_OK) return code;
     s.o = o;
-    s.level = options->level;
-    s.json = options->json;
+    s.level = level;
+    s.json = is_json;
     s.n = n;
     s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
     code = measure_and_show(&s, o->bases->list + n_bases);

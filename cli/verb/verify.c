@@ -1,23 +1,19 @@
-/* SPDX-License-Identifier: MIT */
-#include "verify.h"
+/* verify.c - lmc verify: whole chains of deltas, each link decoded once
+ * SPDX-License-Identifier: MIT
+ *
+ * The files make a forest: below each snapshot stand the deltas that are made against it. It is
+ * walked from the roots. What has others below it is restored to a scratch file, from which these
+ * get their base; this is closed, and thereby gone, when the last of them was restored. That one is
+ * the child with the most below it: of a chain there are two scratch files at a time, and one more
+ * where it branches.
+ */
+#include "verbs.h"
 
-#include <errno.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "../format/hex.h"
-#include "../input/archive.h"
+#include "../format/print.h"
 #include "../input/base.h"
-#include "../input/source.h"
-#include "../input/stand_in.h"
-#include "../input/common.h"
 #include "../input/second_look.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
 #include "../sys/progress.h"
-#include "../sys/report.h"
 #include "../sys/search.h"
 #include "../sys/temporary.h"
 
@@ -81,9 +77,8 @@ static enum lmc_status stage_read(void *user, size_t number, uint64_t offset, vo
                                   size_t size)
 {
     struct stage *stage = (struct stage *)user;
-    int error;
     if (stage->fd < 0) return read_second_look(&stage->again, number, offset, dst, size);
-    error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
+    int error = read_at(stage->fd, stage->starts[number] + offset, dst, size);
     if (error) stage->o->bases->code = fail_replica(error < 0 ? EIO : error);
     return error ? LMC_ERR_READ : LMC_OK;
 }
@@ -176,9 +171,8 @@ static void place_all(struct verification *v)
         struct node *node = &v->nodes[i];
         struct archive a;
         struct base *b = NULL;
-        const struct node *among;
         if (!node->is_readable || node->is_placed) continue;
-        among = find_wanted(v, node);
+        const struct node *among = find_wanted(v, node);
         if (among && among != node) continue; /* which is not placed either, and says why */
         code = open_archive_file(&a, node->name, v->o);
         if (code == CODE_OK && !v->o->bases->is_off) b = find_base(&a, v->o, &code);
@@ -246,10 +240,9 @@ static void report_unplaced(struct verification *v)
     for (size_t i = 0; i < v->n; i++) {
         const struct node *node = &v->nodes[i], *base;
         char *wanted;
-        int result;
         if (!node->is_readable || node->is_placed) continue;
         base = find_wanted(v, node);
-        result = check_payload(node->name, v->o);
+        int result = check_payload(node->name, v->o);
         v->code = worse(v->code, result);
         if (result != CODE_OK) continue;
         wanted = describe_base(node->wanted, node->made_with);
@@ -295,11 +288,10 @@ static int restore_node(struct verification *v, const struct node *node, const l
                         struct stage *stage)
 {
     struct source s;
-    lmc_restore_options options;
+    lmc_restore_options options = {0};
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     int code = open_source(&s, node->name);
     v->o->bases->code = CODE_OK;
-    memset(&options, 0, sizeof options);
     open_stage(stage, v->o);
     init_second_look(&stage->again, &s, base, v->o);
     if (code == CODE_OK && node->n_children) {
@@ -309,10 +301,9 @@ static int restore_node(struct verification *v, const struct node *node, const l
         options.write = stage_write;
     }
     if (code == CODE_OK) {
-        enum lmc_status status;
         options.read_back = stage_read;
         progress_start(s.name, s.size);
-        status = restore_source(&stage->again, &options, fingerprint);
+        enum lmc_status status = restore_source(&stage->again, &options, fingerprint);
         progress_clear();
         code = stage->code;
         if (code == CODE_OK && status != LMC_OK) code = fail_restore(&stage->again, status);
@@ -364,9 +355,8 @@ static void verify_below(struct verification *v, const struct node *node, const 
 
 int verify_files(char **paths, size_t n, const struct common *o)
 {
-    struct verification v;
+    struct verification v = {0};
     int code;
-    memset(&v, 0, sizeof v);
     v.o = o;
     v.n = n;
     v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);

@@ -3,9 +3,7 @@
  */
 #include "common.h"
 
-#include "formats/container.h"
-#include "formats/safetensors.h"
-#include "formats/view.h"
+#include "formats/container_check.h"
 
 static int read_found(void *user, uint64_t offset, void *dst, size_t size)
 {

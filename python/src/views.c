@@ -9,7 +9,6 @@
 #include "formats/container_check.h"
 #include "formats/gather.h"
 #include "formats/torch_views.h"
-#include "formats/view.h"
 
 /* -- what the files say -- */
 

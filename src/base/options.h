@@ -26,3 +26,8 @@ static enum lmc_status lmc__take_options(void *options, size_t size, const void 
     memcpy(options, &size, sizeof size); /* of the copy, which is passed on */
     return LMC_OK;
 }
+
+LMC__INLINE int lmc__is_level(enum lmc_level level)
+{
+    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
+}

@@ -13,7 +13,7 @@
 #endif
 
 /* What is known of compiler and machine, and the few words that all files here use: the allocator,
- * inline, LMC__CHECK and LMC__TRY. */
+ * inline, LMC__CHECK, LMC__VALID and LMC__TRY. */
 
 #ifndef LMC_REALLOC
 #include <stdlib.h>
@@ -163,11 +163,13 @@ static void *lmc__realloc(void *ptr, size_t new_size)
 #define LMC__FENCE_STREAMS() ((void)0)
 #endif
 
-/* The one way for decoders to refuse input: returns the status if the condition does not hold. */
+/* How decoders refuse input: returns the status if the condition does not hold. LMC__VALID: a rule
+ * of the format. */
 #define LMC__CHECK(condition, status)                                                              \
     do {                                                                                           \
         if (LMC__UNLIKELY(!(condition))) return (status);                                          \
     } while (0)
+#define LMC__VALID(condition) LMC__CHECK(condition, LMC_ERR_CORRUPT)
 
 /* Passes an error on: returns the status of the expression unless it is LMC_OK. */
 #define LMC__TRY(expression)                                                                       \

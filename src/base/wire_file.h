@@ -2,6 +2,7 @@
 #include "base/platform.h"
 
 /* Constants of files (spec 3, 4, 7, 8, 9). Sizes are in bytes. */
+#ifndef LMC_NO_SNAPSHOT
 
 /* Header (spec 3.1). */
 #define LMC__HEADER_SIZE 64u
@@ -66,4 +67,5 @@ enum {
 #ifndef LMC_NO_SNAPSHOT
 static const uint8_t lmc__magic[8] = {0x95, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
 static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A, 0x0A};
+#endif
 #endif

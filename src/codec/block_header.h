@@ -31,7 +31,6 @@ LMC__INLINE uint32_t lmc__header_crc(const lmc__kernels *k, const uint8_t *heade
     return k->crc32c(k->crc32c(0, place, 4), header, LMC__BLOCK_CRC_AT);
 }
 
-/* The largest block: its elements stored. */
 LMC_API size_t lmc_block_bound(size_t size)
 {
     return size <= SIZE_MAX - LMC_BLOCK_HEADER_SIZE ? size + LMC_BLOCK_HEADER_SIZE : SIZE_MAX;
@@ -94,17 +93,15 @@ static enum lmc_status lmc__parse_block_info(const uint8_t *src, lmc_block_info 
     info->has_prediction = is_predicted;
     info->payload_crc = lmc__load32(src + LMC__PAYLOAD_CRC_AT);
     size = (uint64_t)info->n * width;
-    LMC__CHECK(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE, LMC_ERR_CORRUPT);
-    if (info->is_stored)
-        LMC__CHECK(payload_size == size && !order && !is_predicted && !grouping, LMC_ERR_CORRUPT);
-    else LMC__CHECK(payload_size < size, LMC_ERR_CORRUPT);
+    LMC__VALID(info->n >= 1 && size <= LMC_MAX_BLOCK_SIZE);
+    if (info->is_stored) LMC__VALID(payload_size == size && !order && !is_predicted && !grouping);
+    else LMC__VALID(payload_size < size);
     if (layout == LMC__LAYOUT_QUANTIZED)
-        LMC__CHECK((width == 2 || width == 4) && !order && !grouping, LMC_ERR_CORRUPT);
-    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__CHECK(order, LMC_ERR_CORRUPT);
-    LMC__CHECK(is_predicted || (!grouping && info->payload_crc == 0), LMC_ERR_CORRUPT);
-    LMC__CHECK(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
-                            !(grouping & LMC__SPARSE)),
-               LMC_ERR_CORRUPT);
+        LMC__VALID((width == 2 || width == 4) && !order && !grouping);
+    if (layout == LMC__LAYOUT_PLANES && is_predicted) LMC__VALID(order);
+    LMC__VALID(is_predicted || (!grouping && info->payload_crc == 0));
+    LMC__VALID(!natural || (natural < width && lmc__count_classes_of(grouping) > 1 &&
+                            !(grouping & LMC__SPARSE)));
     info->size = (size_t)size;
     info->encoded_size = LMC_BLOCK_HEADER_SIZE + (size_t)payload_size;
     return LMC_OK;
@@ -115,7 +112,7 @@ static enum lmc_status lmc__read_block_info(const lmc__kernels *k, const uint8_t
                                             size_t src_size, uint32_t number, lmc_block_info *info)
 {
     LMC__CHECK(src_size >= LMC_BLOCK_HEADER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__CHECK(src[0] == LMC__BLOCK_SYNC, LMC_ERR_CORRUPT);
+    LMC__VALID(src[0] == LMC__BLOCK_SYNC);
     LMC__CHECK(lmc__header_crc(k, src, number) == lmc__load32(src + LMC__BLOCK_CRC_AT),
                LMC_ERR_CHECKSUM);
     return lmc__parse_block_info(src, info);

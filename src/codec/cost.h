@@ -15,11 +15,6 @@
  *
  * Unit: 1/1024 of a cycle, of a Zen 4 core with AVX2. */
 
-LMC__INLINE int lmc__is_level(enum lmc_level level)
-{
-    return (int)level >= (int)LMC_LEVEL_FAST && (int)level <= (int)LMC_LEVEL_ARCHIVE;
-}
-
 #ifndef LMC_NO_ENCODER
 #define LMC__CYCLE 1024u
 

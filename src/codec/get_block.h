@@ -140,7 +140,7 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     LMC__TRY(lmc__read_block_info(k, (const uint8_t *)src, src_size, o.number, &info));
     LMC__CHECK(info.encoded_size <= src_size, LMC_ERR_TRUNCATED);
-    LMC__CHECK(info.encoded_size == src_size, LMC_ERR_CORRUPT);
+    LMC__VALID(info.encoded_size == src_size);
     if (info.size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     if (!lmc__is_workspace(ws_size, info.n, info.width)) return LMC_ERR_WORKSPACE;
     if (info.has_prediction && o.prediction)

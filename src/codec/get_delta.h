@@ -45,9 +45,9 @@ static enum lmc_status lmc__get_grouping(lmc__decoder *d, lmc__grouped_payload *
     grouping->n_natural = header >> LMC__NATURAL_SHIFT;
     grouping->n_classes = lmc__count_classes_of(header);
     thresholds = lmc__take(d, grouping->n_classes - 1);
-    LMC__CHECK(thresholds, LMC_ERR_CORRUPT);
+    LMC__VALID(thresholds);
     for (c = 0; c + 1 < grouping->n_classes; c++) {
-        LMC__CHECK(thresholds[c] > (c ? thresholds[c - 1] : 0), LMC_ERR_CORRUPT);
+        LMC__VALID(thresholds[c] > (c ? thresholds[c - 1] : 0));
         grouping->threshold[c] = thresholds[c];
     }
     g->n_of[0] = n;
@@ -90,25 +90,24 @@ static enum lmc_status lmc__get_grouped(lmc__decoder *d, uint8_t *dst, const uin
                                         const lmc_block_info *info, enum lmc__order order,
                                         lmc__grouped_payload *g, uint8_t *spare, uint32_t *crc)
 {
-    const unsigned width = info->width;
+    const lmc__delta_block block = {base, info->n, info->width, order, &g->grouping};
     unsigned c, p;
     for (c = 0; c < g->grouping.n_classes && g->sparse; c++)
         if (g->n_of[c]) LMC__TRY(lmc__get_mask(d, 0, 1, g->n_of[c], &g->masks[c]));
     for (p = 0; p < g->grouping.n_natural; p++) {
         g->sides.side[0][p].list = lmc__take(d, info->n);
-        LMC__CHECK(g->sides.side[0][p].list, LMC_ERR_CORRUPT);
+        LMC__VALID(g->sides.side[0][p].list);
     }
     for (c = 0; c < g->grouping.n_classes; c++) {
         const size_t n_of = g->n_of[c],
                      n_coded =
                          g->sparse && n_of ? d->k->count_ones(g->masks[c], (n_of + 7) / 8) : n_of;
-        for (p = g->grouping.n_natural; p < width; p++)
+        for (p = g->grouping.n_natural; p < info->width; p++)
             LMC__TRY(lmc__get_class_side(d, g, c, n_coded, spare, &g->sides.side[c][p]));
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
-    *crc = d->k->ungroup(d->k, dst, base, &g->sides, info->n, width, order, &g->grouping,
-                         d->streaming);
+    *crc = d->k->ungroup(d->k, dst, &g->sides, &block, d->streaming);
     return LMC_OK;
 }
 

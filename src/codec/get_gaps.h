@@ -68,15 +68,14 @@ static enum lmc_status lmc__open_gaps(lmc__gaps *g, const uint8_t *in, const uin
     g->s = (mode - LMC__MASK_GAPS) >> 1;
     g->polarity = (mode - LMC__MASK_GAPS) & 1;
     g->n = n;
-    LMC__CHECK(end - in >= 3, LMC_ERR_CORRUPT);
+    LMC__VALID(end - in >= 3);
     g->k = (size_t)in[0] | (size_t)in[1] << 8 | (size_t)in[2] << 16;
-    LMC__CHECK(g->k >= 1 && g->k <= n, LMC_ERR_CORRUPT);
+    LMC__VALID(g->k >= 1 && g->k <= n);
     g->low = in + 3;
     g->low_size = (g->k * g->s + 7) / 8;
     g->room = (size_t)(end - g->low);
-    LMC__CHECK(g->room >= g->low_size, LMC_ERR_CORRUPT);
-    LMC__CHECK((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(g->room >= g->low_size);
+    LMC__VALID((g->k * g->s & 7) == 0 || g->low[g->low_size - 1] >> (g->k * g->s & 7) == 0);
     g->quotients = g->low + g->low_size;
     g->size = g->room - g->low_size;
     return LMC_OK;
@@ -107,7 +106,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
             j++;
             positions[i++] = (uint32_t)position;
             if (i == count) {
-                LMC__CHECK(position < own.n, LMC_ERR_CORRUPT);
+                LMC__VALID(position < own.n);
                 g->word = word;
                 g->sum = sum;
                 g->at = at;
@@ -116,7 +115,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
                 return LMC_OK;
             }
         }
-        LMC__CHECK(at < own.size, LMC_ERR_CORRUPT);
+        LMC__VALID(at < own.size);
         word = lmc__load_bits(own.quotients, own.size, 8 * at);
         at += 8;
     }
@@ -126,7 +125,7 @@ static enum lmc_status lmc__get_positions(lmc__gaps *g, uint32_t *positions, siz
 static enum lmc_status lmc__close_gaps(const lmc__gaps *g, const uint8_t **in)
 {
     const size_t size = g->bit / 8 + 1;
-    LMC__CHECK(g->quotients[size - 1] >> (g->bit & 7) == 1, LMC_ERR_CORRUPT);
+    LMC__VALID(g->quotients[size - 1] >> (g->bit & 7) == 1);
     *in = g->quotients + size;
     return LMC_OK;
 }

@@ -65,45 +65,41 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
                    group_size = lmc__load32(p + 20);
     memset(head, 0, sizeof *head);
-    LMC__CHECK(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE), LMC_ERR_CORRUPT);
+    LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
     q->is_predicted = info->has_prediction;
     q->grid.is_log = (p[0] & LMC__METHOD_LOG) != 0;
     q->grid.is_signed = (p[0] & LMC__METHOD_SIGNED) != 0;
     q->low_bits = p[1];
     q->table_size = lmc__load16(p + 2);
-    LMC__CHECK(min == 0 || min >= 0u - 65535u, LMC_ERR_CORRUPT);
+    LMC__VALID(min == 0 || min >= 0u - 65535u);
     q->grid.min = -(int32_t)(0u - min); /* converts no number above INT32_MAX */
     q->grid.step = lmc__load32(p + 8);
-    LMC__CHECK(bias + (1u << 30) <= 1u << 31, LMC_ERR_CORRUPT);
+    LMC__VALID(bias + (1u << 30) <= 1u << 31);
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
     head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
-    LMC__CHECK(q->grid.is_log || !q->grid.is_signed, LMC_ERR_CORRUPT);
-    LMC__CHECK(p[0] & LMC__METHOD_TABLE
+    LMC__VALID(q->grid.is_log || !q->grid.is_signed);
+    LMC__VALID(p[0] & LMC__METHOD_TABLE
                    ? q->table_size >= 1 && q->table_size <= 255 && q->low_bits == 0
-                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0,
-               LMC_ERR_CORRUPT);
+                   : q->table_size == 0 && q->low_bits <= LMC__MAX_LOW_BITS);
+    LMC__VALID(q->grid.is_log ? q->grid.step >= 1 && q->grid.step <= 1u << 24 : q->grid.step == 0);
     /* Scales follow from a prediction, or stand in the block; the fields of the other kind are
      * 0. */
     if (info->has_prediction) {
-        LMC__CHECK(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                       head->first_group == 0,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
+                   head->first_group == 0);
     } else {
-        LMC__CHECK(q->grid.bias == 0 && q->grid.floor == 0, LMC_ERR_CORRUPT);
-        LMC__CHECK(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                       head->first_group <= group_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
+                   head->first_group <= group_size);
         head->n_groups = 1;
         if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
     }
-    LMC__CHECK(head->n_exceptions <= n, LMC_ERR_CORRUPT); /* so that sizes below fit in size_t */
+    LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
@@ -117,21 +113,20 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
 {
     lmc__quant_params *const q = &head->params;
     uint32_t previous, i, largest;
-    LMC__CHECK((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER, LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
-    LMC__CHECK((size_t)(d->end - d->in) >=
-                   2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions,
-               LMC_ERR_CORRUPT);
+    LMC__VALID((size_t)(d->end - d->in) >=
+               2 * (size_t)q->table_size + (4 + info->width) * (size_t)head->n_exceptions);
     for (i = 1, previous = 0; i <= q->table_size; i++, d->in += 2) {
         q->table[i] = lmc__load16(d->in);
-        LMC__CHECK(q->table[i] > previous, LMC_ERR_CORRUPT);
+        LMC__VALID(q->table[i] > previous);
         previous = q->table[i];
     }
     head->positions = d->in;
     for (i = 0; i < head->n_exceptions; i++, d->in += 4) {
         const uint32_t position = lmc__load32(d->in);
-        LMC__CHECK(position < info->n && (i == 0 || position > previous), LMC_ERR_CORRUPT);
+        LMC__VALID(position < info->n && (i == 0 || position > previous));
         previous = position;
     }
     head->values = d->in;
@@ -141,8 +136,7 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     /* A linear point is up to 2^16 scales, and must stay finite. */
     largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
     for (i = 0; i < head->n_groups; i++)
-        LMC__CHECK(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
     return LMC_OK;
 }
 
@@ -221,7 +215,8 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        if (q->table_size)
+            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
@@ -270,13 +265,12 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
     low.value = 0;
     if (head.params.low_bits) LMC__TRY(lmc__get_list(d, &low, spare, n));
     LMC__TRY(lmc__get_list(d, &high, spare, n));
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     /* Exceptions, too, must have codes that there are: their symbols are looked up with the
      * rest. */
     if (head.params.table_size)
-        LMC__CHECK(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
-                             : high.value <= head.params.table_size,
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(high.list ? !lmc__has_more(high.list, n, head.params.table_size)
+                             : high.value <= head.params.table_size);
     LMC__TRY(lmc__keep(d, dst, base, info->size));
     *crc = lmc__restore_elements(d, dst, base, info, &head, &high, &low);
     return LMC_OK;

@@ -40,7 +40,7 @@ static enum lmc_status lmc__get_numbers(lmc__decoder *d, lmc__sparse *s, size_t 
     if (lmc__has_mode(0, n) && d->in < d->end && *d->in >= LMC__MASK_GAPS) {
         const unsigned mode = *d->in;
         lmc__gaps gaps;
-        LMC__CHECK(mode < LMC__MASK_MODES, LMC_ERR_CORRUPT);
+        LMC__VALID(mode < LMC__MASK_MODES);
         LMC__TRY(lmc__open_gaps(&gaps, d->in + 1, d->end, mode, n));
         if (!gaps.polarity) {
             *fits = gaps.k <= room;
@@ -132,7 +132,7 @@ static enum lmc_status lmc__get_sparse(lmc__decoder *d, uint8_t *dst, const uint
             LMC__TRY(lmc__get_residuals(d, residuals, s.n_changed[c], width, spare));
         n_changed += s.n_changed[c];
     }
-    LMC__CHECK(d->in == d->end, LMC_ERR_CORRUPT);
+    LMC__VALID(d->in == d->end);
     if (dst == base) {
         d->undo.place = lmc__push_numbers(&d->stack, n_changed);
         d->undo.before = lmc__push_list(&d->stack, n_changed * width);

@@ -274,9 +274,9 @@ static uint64_t lmc__cut_classes(lmc__merging *m, unsigned max_classes, unsigned
             }
         }
         bits = best[k][n - 1];
-        if (m->sparse) least = bits >> (bits > m->n / 16 ? 7 : 10);
+        if (m->sparse) least = bits >> (bits > m->n / 16 ? 8 : 11);
         else if (k >= max_classes) least = bits / LMC__MORE_SAVING;
-        if (bits + least < best[chosen][n - 1]) chosen = k;
+        if (bits + (k - chosen) * least < best[chosen][n - 1]) chosen = k;
     }
     m->n_classes = chosen + 1;
     for (k = chosen + 1, j = n - 1; k-- > 0; j = begin[k] - 1u) begin[k] = from[k][j];
@@ -375,14 +375,14 @@ static void lmc__choose_layout(lmc__encoder *e, lmc__delta *delta, const lmc__pl
 {
     const unsigned width = sample->width;
     const lmc__grouping one = {1, 0, {0}};
+    const lmc__delta_block block = {sample->base, sample->n, width, delta->order, &one};
     lmc__classes planes; /* of the residuals, as those of a single class */
     unsigned p;
     if (!sample->may_group || width <= 2) return;
     delta->sparse = n_equal > sample->n / 2;
     if (delta->sparse || delta->grouping.n_classes == 1) return;
     for (p = 0; p < width; p++) planes.row[0][p] = rows->row[p];
-    (void)e->k->group(e->k, &planes, sample->src, sample->base, sample->n, width, delta->order,
-                      &one);
+    (void)e->k->group(e->k, &planes, sample->src, &block);
     for (p = 0; p + 1 < width; p++) {
         const uint32_t *const counts = lmc__count_list(e, rows->row[p], sample->n);
         if (!lmc__is_raw(counts, (uint32_t)sample->n, 7)) break;

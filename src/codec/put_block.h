@@ -126,7 +126,7 @@ static lmc__block_coding lmc__encode_payload(lmc__encoder *e, uint8_t *dst, size
     while (trial.level < block->level) {
         trial.level = (enum lmc_level)((int)trial.level + 1);
         coding = lmc__encode_at_level(
-            e, dst, best.payload_size ? lmc__min(cap, best.payload_size - 1) : cap, &trial);
+            e, dst, best.payload_size ? lmc__min(cap, best.payload_size) : cap, &trial);
         if (!coding.payload_size) continue;
         best = coding;
         best_level = trial.level;

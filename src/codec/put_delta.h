@@ -28,7 +28,6 @@
  * lists of its planes. */
 
 #ifndef LMC_NO_ENCODER
-/* The lists of a delta, and how to make them again. */
 typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
@@ -129,14 +128,14 @@ static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
     const lmc__block *const block = g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
+    const lmc__delta_block delta = {block->base, block->n, block->width, g->delta->order, grouping};
     unsigned c;
     if (g->ranks) {
         lmc__make_changed(g);
         g->crc = g->delta->changes.crc;
         return lmc__are_ranks(g);
     }
-    g->crc = k->group(k, &g->lists, block->src, block->base, block->n, block->width,
-                      g->delta->order, grouping);
+    g->crc = k->group(k, &g->lists, block->src, &delta);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {

@@ -36,7 +36,6 @@ static size_t lmc__count_gaps(const uint32_t *ones, size_t k, unsigned s)
     return 3 + (k * s + 7) / 8 + (quotients + k + 7) / 8;
 }
 
-/* The same gaps to out, size bytes as counted. */
 static void lmc__put_gaps(uint8_t *out, size_t size, const uint32_t *ones, size_t k, unsigned s)
 {
     uint8_t *low = out + 3, *const quotients = low + (k * s + 7) / 8;

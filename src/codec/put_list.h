@@ -329,7 +329,6 @@ static int lmc__put_root(lmc__encoder *e, const lmc__plan *plan, const lmc__part
                           root->n_right);
 }
 
-/* A list of bytes that are all alike. */
 static int lmc__put_constant(lmc__encoder *e, uint8_t value)
 {
     if (e->end - e->out < 2) return 0;
@@ -339,7 +338,6 @@ static int lmc__put_constant(lmc__encoder *e, uint8_t value)
     return 1;
 }
 
-/* A list as it is. */
 static int lmc__put_raw(lmc__encoder *e, const uint8_t *row, size_t n)
 {
     if ((size_t)(e->end - e->out) < n + 1) return 0;

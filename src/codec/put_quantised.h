@@ -28,6 +28,7 @@
  * Workspace: content takes 4 n bytes at most, High, Low, work, spare and a row for scales n each, 9
  * n together; there are 10 n, and room for masks. */
 
+#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 /* The elements of a block, or of a part of it. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
@@ -35,8 +36,6 @@ typedef struct lmc__quant_source {
     uint64_t first; /* the number of the first in its tensor, from which groups are counted */
     size_t n;
 } lmc__quant_source;
-
-#if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
 /* The scale of element number first of the tensor; returns how many of n elements share it: of a
  * block's first group what is left of it. */
@@ -108,8 +107,10 @@ static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_pa
     if (q->table_size) { /* not each symbol has a code: take the nearest that has */
         const uint8_t *const codes = q->codes;
         uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
-        for (i = 0; i < n; i++) high[i] = codes[symbols[i]];
-        k->look_up(room, high, n, q->table);
+        for (i = 0; i < n; i++) {
+            high[i] = codes[symbols[i]];
+            room[i] = q->table[high[i]];
+        }
         return room;
     }
     k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);

@@ -16,7 +16,6 @@
 #define LMC__SAMPLE_RUNS 128u
 #define LMC__SAMPLE_SIZE (LMC__SAMPLE_RUN * LMC__SAMPLE_RUNS)
 
-/* What a block is encoded from. */
 typedef struct lmc__block {
     const uint8_t *src;  /* n elements of width bytes */
     const uint8_t *base; /* their prediction; or NULL */
@@ -71,6 +70,7 @@ static void lmc__gather_runs(uint8_t *dst, const uint8_t *src, size_t n, unsigne
         for (; ahead < to && ahead <= i + LMC__SAMPLE_AHEAD; ahead++) {
             const uint8_t *const next = src + lmc__sample_place(ahead, n) * width;
             for (line = 0; line < size; line += LMC__LINE) LMC__PREFETCH(next + line);
+            LMC__PREFETCH(next + size - 1); /* a run may begin within a line */
         }
         memcpy(dst, src + lmc__sample_place(i, n) * width, size);
         dst += size;

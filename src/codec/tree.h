@@ -129,7 +129,6 @@ LMC__INLINE lmc__node lmc__root_of(const lmc__tree *tree, unsigned nesting)
     return root;
 }
 
-/* The children of a node that has more than one leaf. */
 static lmc__children lmc__get_children(const lmc__tree *tree, lmc__node node)
 {
     lmc__children children;

@@ -35,15 +35,6 @@
  * base is read exactly.
  */
 
-/* A block of a delta: what group and ungroup are called with. */
-typedef struct lmc__delta_block {
-    const uint8_t *base;
-    size_t n;
-    unsigned width;
-    enum lmc__order order;
-    const lmc__grouping *grouping;
-} lmc__delta_block;
-
 #define LMC__TALLY_STEP 512u
 #define LMC__TALLY_GROUPS (LMC__TALLY_STEP / 64) /* of a step: eight bytes of each row */
 
@@ -312,12 +303,11 @@ LMC__INLINE_AVX2 void lmc__set_thresholds_avx2(__m256i threshold[LMC__MAX_CLASSE
 
 /* Fetches as many bytes as a step has, LMC__FETCH_AHEAD behind it: a step of wide elements is
  * longer than the hardware looks ahead. Wherever the block ends: this is no access. */
-LMC__INLINE_AVX2 void lmc__fetch_step_avx2(const uint8_t *step, unsigned width)
+LMC__INLINE_AVX2 void lmc__fetch_bytes_avx2(const uint8_t *p, size_t size)
 {
-    const uintptr_t ahead = (uintptr_t)step + LMC__FETCH_AHEAD;
+    const uintptr_t ahead = (uintptr_t)p + LMC__FETCH_AHEAD;
     size_t i;
-    for (i = 0; i < LMC__TALLY_STEP * width; i += LMC__LINE)
-        LMC__PREFETCH((const uint8_t *)(ahead + i));
+    for (i = 0; i < size; i += LMC__LINE) LMC__PREFETCH((const uint8_t *)(ahead + i));
 }
 
 /* What is left over, less than a step, is counted one by one. */
@@ -332,7 +322,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     unsigned c;
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
-        lmc__fetch_step_avx2(base + i * width, width);
+        lmc__fetch_bytes_avx2(base + i * width, LMC__TALLY_STEP * width);
         lmc__load_step_avx2(keys, base + i * width, width);
         lmc__count_step_avx2(up_to, tally ? tally + i / 64 : NULL, row, keys, threshold, n_classes);
     }
@@ -370,8 +360,11 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
 {
     unsigned v;
 #define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) keys[v] =                                  \
-        lmc__load_keys_avx512(base + 64 * v * (w), w)
+    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
+    {                                                                                              \
+        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
+    }
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
@@ -512,7 +505,6 @@ LMC__AVX512 static void lmc__count_classes_avx512(size_t counts[LMC__MAX_CLASSES
     up_to[0] = up_to[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
         lmc__touch_ahead(base, i * width + LMC__FETCH_AHEAD);
-        lmc__fetch_step_avx2(base + i * width, width);
         lmc__load_step_avx512(keys, base + i * width, width);
         for (set = 0; set < finder.n_sets; set++) {
             __m512i groups = _mm512_setzero_si512();

@@ -21,7 +21,7 @@
  */
 
 /* Product of two polynomials modulo the CRC's. */
-static uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
+LMC__INLINE uint32_t lmc__crc_multiply(uint32_t a, uint32_t b)
 {
     uint32_t product = 0;
     int i;
@@ -47,41 +47,101 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 #endif
 
 /*
- * Lanes. A step of a CRC needs the register of the step before and waits for it. So a strip is cut
- * into lanes whose registers advance in turn, each from 0 but the first, and are joined at the end:
+ * Portable code. x^209 + x^144 + x^54 + x^39 + x^14 + 1 is a multiple of the CRC's polynomial. So a
+ * bit may be taken out of a message if it is added to those 65, 155, 170, 195 and 209 places behind
+ * it; 209 are left in the end. Over GF(2) a square has the same terms with twice the exponents: so
+ * the same is true of places of 8 bits, and of 64. No table is needed, and no place waits for one
+ * that is nearer than 65 (compare Russell, "Chorba: A novel CRC32 implementation", 2024).
  *
- *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
- *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ *     8192 bytes --words-> 1672 and up to 119 --bytes-> 209 and up to 110 --bits-> 32 and up to 7
  */
+#define LMC__CRC_PIECE 8192u
+#define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
-/* Eight bytes more, by look-ups: a byte with k others behind it, in table k (slicing by 8: Kounavis
- * and Berry, "Novel table lookup-based algorithms for high-performance CRC generation", 2008). */
-LMC__INLINE uint32_t lmc__crc_step8(uint32_t crc, const uint8_t *p)
+/* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
+ * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
+LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
+                                     size_t size, size_t unit)
 {
-    const uint32_t(*t)[256] = lmc__crc_table;
-    uint64_t v = lmc__load64(p) ^ crc;
-    return t[7][v & 255] ^ t[6][v >> 8 & 255] ^ t[5][v >> 16 & 255] ^ t[4][v >> 24 & 255] ^
-           t[3][v >> 32 & 255] ^ t[2][v >> 40 & 255] ^ t[1][v >> 48 & 255] ^ t[0][v >> 56];
+    size_t i, j;
+    for (i = 0; i < size; i += 64) {
+        uint64_t v[8];
+        LMC__UNROLL for (j = 0; j < 8; j++)
+        {
+            const uint8_t *const s = sums + i + 8 * j;
+            v[j] = lmc__load64(p + i + 8 * j) ^ lmc__load64(s - 65 * unit) ^
+                   lmc__load64(s - 155 * unit) ^ lmc__load64(s - 170 * unit) ^
+                   lmc__load64(s - 195 * unit) ^ lmc__load64(s - 209 * unit);
+        }
+        LMC__UNROLL for (j = 0; j < 8; j++) lmc__store64(out + i + 8 * j, v[j]);
+    }
+}
+
+/* Makes out of a message, before which the register is crc, a shorter one that begins with register
+ * 0: LMC__CRC_PLACES(unit) bytes and up to 63 more. Returns its size. The message has 64 bytes more
+ * than these places at least, and LMC__CRC_PIECE at most. */
+LMC__INLINE size_t lmc__crc_shorten(uint8_t *out, uint32_t crc, const uint8_t *p, size_t size,
+                                    size_t unit)
+{
+    const size_t places = LMC__CRC_PLACES(unit), taken = (size - places) / 64 * 64;
+    uint8_t room[LMC__CRC_PLACES(8) + LMC__CRC_PIECE], *const sums = room + LMC__CRC_PLACES(unit);
+    memset(room, 0, places);
+    memcpy(sums, p, 64);
+    lmc__store32(sums, lmc__load32(p) ^ crc);
+    lmc__crc_add_places(sums + 64, p + 64, sums + 64, taken - 64, unit);
+    memset(sums + taken, 0, places);
+    lmc__crc_add_places(out, p + taken, sums + taken, places, unit);
+    memcpy(out + places, p + taken + places, size - taken - places);
+    return size - taken;
+}
+
+/* By bits, in words: a, b, c, d are those before, with all that was added to them. The last four
+ * are not taken out, but go through a table. */
+static uint32_t lmc__crc_by_bits(uint32_t crc, const uint8_t *p, size_t size)
+{
+    const size_t n = size / 8;
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    size_t i, j;
+    for (i = 0; i < n; i++) {
+        uint64_t v = lmc__load64(p + 8 * i) ^ crc ^ (a << 1 | b >> 63) ^ (b << 27 | c >> 37) ^
+                     (b << 42 | c >> 22) ^ (c << 3 | d >> 61) ^ (c << 17 | d >> 47);
+        d = c;
+        c = b;
+        b = a;
+        a = i + 4 < n ? v : 0;
+        for (j = 0; i + 4 >= n && j < 8; j++) v = v >> 8 ^ lmc__crc_table[v & 255];
+        crc = i + 4 < n ? 0 : (uint32_t)v;
+    }
+    for (i = 8 * n; i < size; i++) crc = crc >> 8 ^ lmc__crc_table[(crc ^ p[i]) & 255];
+    return crc;
 }
 
 static uint32_t lmc__crc32c_scalar(uint32_t crc, const uint8_t *p, size_t size)
 {
     crc = ~crc;
-    for (; size >= 3 * LMC__CRC_LANE3; p += 3 * LMC__CRC_LANE3, size -= 3 * LMC__CRC_LANE3) {
-        uint32_t crc1 = 0, crc2 = 0;
-        size_t i;
-        for (i = 0; i < LMC__CRC_LANE3; i += 8) {
-            crc = lmc__crc_step8(crc, p + i);
-            crc1 = lmc__crc_step8(crc1, p + LMC__CRC_LANE3 + i);
-            crc2 = lmc__crc_step8(crc2, p + 2 * LMC__CRC_LANE3 + i);
-        }
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc1;
-        crc = lmc__crc_multiply(crc, LMC__CRC_LANE3_SHIFT) ^ crc2;
+    while (size >= 512) {
+        uint8_t words[LMC__CRC_PLACES(8) + 64], bytes[LMC__CRC_PLACES(1) + 64];
+        const size_t piece = lmc__min(size, LMC__CRC_PIECE);
+        size_t left;
+        if (piece >= 4096) {
+            left = lmc__crc_shorten(words, crc, p, piece, 8);
+            left = lmc__crc_shorten(bytes, 0, words, left, 1);
+        } else left = lmc__crc_shorten(bytes, crc, p, piece, 1);
+        crc = lmc__crc_by_bits(0, bytes, left);
+        p += piece;
+        size -= piece;
     }
-    for (; size >= 8; p += 8, size -= 8) crc = lmc__crc_step8(crc, p);
-    for (; size != 0; p++, size--) crc = crc >> 8 ^ lmc__crc_table[0][(crc ^ *p) & 255];
-    return ~crc;
+    return ~lmc__crc_by_bits(crc, p, size);
 }
+
+/*
+ * Lanes, for CPUs with an instruction for it. A step of a CRC needs the register of the step before
+ * and waits for it. So a strip is cut into lanes whose registers advance in turn, each from 0 but
+ * the first, and are joined at the end:
+ *
+ *     | lane 0 ------> | lane 1 ------> | lane 2 ------> | rest, with one register
+ *       crc      ->  c0  * shift ^ c1  -> * shift ^ c2  ->  crc       shift = x^(8 LANE3)
+ */
 
 #if LMC__NEON
 /* The crc32cx instruction takes one cycle, its result two or three more: three lanes again. */
@@ -100,7 +160,7 @@ LMC__CRC static uint32_t lmc__crc32c_neon(uint32_t crc, const uint8_t *p, size_t
         c0 = lmc__crc_multiply(c0, LMC__CRC_LANE3_SHIFT) ^ c2;
     }
     for (; size >= 8; p += 8, size -= 8) c0 = LMC__CRC_STEP8(c0, lmc__load64(p));
-    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[0][(c0 ^ *p) & 255];
+    for (; size != 0; p++, size--) c0 = c0 >> 8 ^ lmc__crc_table[(c0 ^ *p) & 255];
     return ~c0;
 }
 #endif

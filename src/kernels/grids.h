@@ -2,9 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
-#include "kernels/vec_avx512.h"
+#include "kernels/vec.h"
 
 /*
  * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
@@ -168,15 +166,6 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
-/* symbols[i] = table[codes[i]]: with Table (spec/quantised.md). A decoder has compared the largest
- * code with the table's size before (codec/get_quantised.h). */
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
-}
-
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -267,17 +256,16 @@ typedef struct lmc__divisor {
 #if (LMC__X86 || LMC__NEON) && (defined(__clang__) || __GNUC__ >= 9)
 #define LMC__VECTORS 1
 #if defined(__FAST_MATH__) || defined(__RECIPROCAL_MATH__)
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_scalar
+#define LMC__DIVIDING(name) lmc__##name##_scalar
 #else
-#define LMC__OR_SCALAR(name, isa) lmc__##name##_##isa
+#define LMC__DIVIDING(name) lmc__##name##_vec
 #endif
 #else
 #define LMC__VECTORS 0
 #endif
 
 #if LMC__VECTORS
-/* a where the mask is -1, b where it is 0. A macro: as a function, gcc 12 makes three instructions
- * of it on AVX-512 in place of one. */
+/* a where the mask is -1, b where it is 0. */
 #define LMC__PICK(mask, a, b) (((mask) & (a)) | (~(mask) & (b)))
 
 #ifndef LMC_NO_ENCODER
@@ -293,67 +281,300 @@ LMC__INLINE lmc__divisor lmc__divide_by(uint32_t divisor)
 }
 #endif
 
-#if LMC__NEON
-#define LMC__LANES 4
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-#define LMC__STATIC_ISA static
-#include "kernels/grids_vec.inl"
-#endif
-#if LMC__X86
-#define LMC__LANES 8
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#define LMC__STATIC_ISA LMC__AVX2 static
-#include "kernels/grids_vec.inl"
-
-#define LMC__LANES 16
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#define LMC__STATIC_ISA LMC__AVX512 static
-#include "kernels/grids_vec.inl"
-
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
+/* The vector tiers: NEON, or AVX2, which is AVX-512's as well. Each line of a step computes what
+ * the scalar text does for one element. A comparison gives -1 or 0 for each; LMC__PICK chooses by
+ * that.
  *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
+ * A cast between vector types of one size keeps the bits, __builtin_convertvector converts the
+ * numbers. Operators wrap, also the signed ones.
  *
- * since unpack takes the lower or the upper 8 bytes of each 128. It pays where a table is used:
- * the scalar loop makes one load a symbol. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
+ *     u32v, i32v, f32v   LMC__LANES elements                   | e0      | e1      | e2      | ...
+ *     u16v               as many symbols, half the bytes       | s0 | s1 | s2 | ...
+ *     w16v               twice as many symbols, all the bytes  | s0 | s1 | s2 | s3 | s4 | s5 | ...
+ *
+ * memcpy of a constant size is the unaligned load or store. Each kernel takes whole vectors and
+ * leaves the rest to the scalar one. */
+#define LMC__LANES (LMC__VECTOR_SIZE / 4) /* elements of 32 bits in a vector */
+typedef uint32_t lmc__u32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef int32_t lmc__i32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint64_t lmc__u64v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef float lmc__f32v __attribute__((vector_size(LMC__VECTOR_SIZE)));
+typedef uint16_t lmc__u16v __attribute__((vector_size(LMC__VECTOR_SIZE / 2))); /* as many */
+typedef uint16_t lmc__w16v __attribute__((vector_size(LMC__VECTOR_SIZE)));     /* as long */
+typedef uint8_t lmc__w8v __attribute__((vector_size(LMC__VECTOR_SIZE / 2)));   /* as many as w16 */
+
+/* The scales that the predictions at `second` give. They are positive as signed integers. */
+LMC__INLINE_VEC lmc__i32v lmc__predicted_scales_vec(const uint8_t *second, const lmc__grid *grid)
 {
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
+    const int32_t floor = (int32_t)grid->floor, min = (int32_t)LMC__MIN_SCALE,
+                  max = (int32_t)LMC__MAX_SCALE;
+    lmc__i32v p;
+    memcpy(&p, second, sizeof p);
+    p &= 0x7FFFFFFF;
+    p = (LMC__PICK(p < floor, floor, p) >> 1) + grid->bias;
+    p = LMC__PICK(p < min, min, p);
+    return LMC__PICK(p > max, max, p) & (int32_t)0xFFFF0000;
 }
-#endif
+
+/* q + (min - 1) is masked to 0 for symbol 0; its product with the scale is +0 then, for scales are
+ * positive. Converting is exact, 17 bits to 24, and so is the product, 16 bits times 8
+ * (grids.h). */
+LMC__INLINE_VEC void lmc__restore_linear_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                                  lmc__i32v scale, int32_t min)
+{
+    lmc__u16v s;
+    lmc__i32v q;
+    lmc__f32v v;
+    memcpy(&s, symbols, sizeof s);
+    q = __builtin_convertvector(s, lmc__i32v);
+    q = (q + (min - 1)) & (lmc__i32v)(q != 0);
+    v = __builtin_convertvector(q, lmc__f32v) * (lmc__f32v)scale;
+    memcpy(dst, &v, sizeof v);
+}
+
+/* The scalar text adds in 64 bits; here |q| is cut to `limit`, the most that times step fits in 31:
+ * what is beyond gives a sum beyond both bounds as well. The bounds less the scale are compared,
+ * so that the sum itself cannot overflow:
+ *
+ *     bits         0   MIN_SCALE            scale                            MAX_LOG_SCALE
+ *     less scale       low  ................. 0 ............................. high
+ *     limit * step  at least 2^31 - 2^24 = 0x7F000000, for step is at most 2^24;
+ *     high, -low    at most 0x7F7F0000 - 0x00800000 = 0x7EFF0000, so the cut is never seen */
+LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *symbols,
+                                               uint32_t scale, const lmc__grid *grid, int32_t limit,
+                                               int is_signed)
+{
+    const int32_t low = (int32_t)(LMC__MIN_SCALE - scale),
+                  high = (int32_t)(LMC__MAX_LOG_SCALE - scale);
+    lmc__u16v s;
+    lmc__i32v q, t, sign, is;
+    memcpy(&s, symbols, sizeof s);
+    t = __builtin_convertvector(s, lmc__i32v);
+    is = t != 0;
+    t -= 1;
+    sign = t << 31;
+    q = (is_signed ? t >> 1 : t) + grid->min;
+    q = LMC__PICK(q > limit, limit, q);
+    q = LMC__PICK(q < -limit, -limit, q);
+    q *= (int32_t)grid->step;
+    q = LMC__PICK(q > high, high, q);
+    q = LMC__PICK(q < low, low, q) + (int32_t)scale;
+    if (is_signed) q |= sign;
+    q &= is;
+    memcpy(dst, &q, sizeof q);
+}
+
+/* Which kind of grid is tested once, so that three loops have no test in a step. */
+LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
+                                           uint32_t scale, const lmc__grid *grid)
+{
+    const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
+    const lmc__i32v zero = {0};
+    size_t i = 0;
+    if (grid->is_log && grid->is_signed)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 1);
+    else if (grid->is_log)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
+                                         grid->min);
+    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
+}
+
+/* Each element has the scale of its own prediction, so there is none that the loop could keep. */
+LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
+                                              const uint8_t *second, size_t n,
+                                              const lmc__grid *grid)
+{
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
+    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+}
+
+/* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
+ * low is tested in the loop, where it is the same in all steps. */
+LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *high,
+                                           const uint8_t *low, size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        lmc__w8v h, l;
+        lmc__w16v s;
+        memcpy(&h, high + i, sizeof h);
+        s = __builtin_convertvector(h, lmc__w16v) << low_bits;
+        if (low) {
+            memcpy(&l, low + i, sizeof l);
+            s |= __builtin_convertvector(l, lmc__w16v);
+        }
+        memcpy(symbols + i, &s, sizeof s);
+    }
+    lmc__join_symbols_scalar(symbols + i, high + i, low ? low + i : NULL, n - i, low_bits);
+}
+
+#ifndef LMC_NO_ENCODER
+/* s: the symbols of elements x if they are on the grid; is_off: -1 where they are not. Elements
+ * that are no normal numbers are not either, but +0 always is: symbol 0. What an x that is off the
+ * grid has in s is replaced, so nothing that was computed of it matters. The exceptions are counted
+ * in each lane, to be added up at the end: less than 2^31, as n is. */
+LMC__INLINE_VEC void lmc__finish_step_vec(uint16_t *symbols, lmc__i32v s, lmc__i32v x,
+                                          lmc__i32v is_off, lmc__i32v *exceptions)
+{
+    const lmc__u32v from_normal = ((lmc__u32v)x & 0x7FFFFFFFu) - 0x00800000u;
+    lmc__u16v narrow;
+    is_off |= (lmc__i32v)(from_normal >= 0x7F000000u);
+    is_off &= (lmc__i32v)(x != 0);
+    s = LMC__PICK(is_off, (int32_t)LMC__EXCEPTION, s & (lmc__i32v)(x != 0));
+    narrow = __builtin_convertvector((lmc__u32v)s, lmc__u16v);
+    memcpy(symbols, &narrow, sizeof narrow);
+    *exceptions -= is_off;
+}
+
+/* lmc__divide in floating point: IEEE's division rounds once, to 24 bits, as that does. Rounding to
+ * the nearest is the default, which no function here changes.
+ *
+ *     v = |x| / scale         the quotient as F32
+ *     min(v, 65536)           compared as bits, which for positive floats have the order of the
+ *                             numbers; NaN and infinity are above, and so cut as well
+ *     (int)(v + v)            floor(2 v): doubling is exact, converting cuts off the fraction
+ *     (that + 1) >> 1         floor(v + 1/2), by integers: v + 0.5 in F32 could round up itself
+ *
+ * y = x >> 31 is the sign as 0 or -1, and (q ^ y) - y is q with that sign. */
+LMC__INLINE_VEC void lmc__quantize_linear_step_vec(uint16_t *symbols, const uint8_t *src,
+                                                   lmc__i32v scale, const lmc__grid *grid,
+                                                   lmc__i32v *exceptions)
+{
+    const int32_t most = 0x47800000; /* 65536.0 */
+    lmc__i32v x, y, q, is_off;
+    lmc__f32v v;
+    memcpy(&x, src, sizeof x);
+    v = (lmc__f32v)(x & 0x7FFFFFFF) / (lmc__f32v)scale;
+    y = (lmc__i32v)v;
+    v = (lmc__f32v)LMC__PICK(y > most, most, y);
+    q = (__builtin_convertvector(v + v, lmc__i32v) + 1) >> 1; /* halves up */
+    y = x >> 31;
+    q = (q ^ y) - y;
+    y = q - grid->min;
+    is_off = (lmc__i32v)((lmc__u32v)y >= grid->n_points);
+    lmc__finish_step_vec(symbols, (y + 1) & (lmc__i32v)(q != 0), x, is_off, exceptions);
+}
+
+/* lowest: the scale plus the distance to the lower border of the lowest point. u is as in
+ * lmc__quantize_log; its bit 31, spread, says that it is off. There is no division of integers in
+ * vectors: `step` is a reciprocal (lmc__divisor), and the product of 31 bits and magic's 33 has 64
+ * at most.
+ *
+ *     u, as 32 bits      | u0 | u1 | u2 | u3 |
+ *     as 64 bits         | u0 + u1 << 32 | ...
+ *     even               & 0x7FFFFFFF, times magic, >> shift: the quotient of u0, below 2^31
+ *     odd                the same of >> 32: that of u1
+ *     t                  even | odd << 32: each where its u was */
+LMC__INLINE_VEC void lmc__quantize_log_step_vec(uint16_t *symbols, const uint8_t *src,
+                                                uint32_t lowest, const lmc__grid *grid,
+                                                const lmc__divisor *step, lmc__i32v *exceptions)
+{
+    lmc__i32v x, is_off;
+    lmc__u32v u, t;
+    memcpy(&x, src, sizeof x);
+    u = ((lmc__u32v)x & 0x7FFFFFFFu) - lowest;
+    is_off = (lmc__i32v)u >> 31 | (lmc__i32v)((x & 0x7FFFFFFF) > (int32_t)LMC__MAX_LOG_SCALE);
+    if (step->is_power) t = u >> (step->shift - 31);
+    else { /* the products have 64 bits: those of the even lanes, then those of the odd ones */
+        const lmc__u64v even = (((lmc__u64v)u & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        const lmc__u64v odd = (((lmc__u64v)u >> 32 & 0x7FFFFFFFu) * step->magic) >> step->shift;
+        t = (lmc__u32v)(even | odd << 32);
+    }
+    is_off |= (lmc__i32v)(t >= grid->n_points);
+    if (grid->is_signed) t = t << 1 | (lmc__u32v)x >> 31;
+    else is_off |= x >> 31;
+    lmc__finish_step_vec(symbols, (lmc__i32v)t + 1, x, is_off, exceptions);
+}
+
+/* Of all lanes, as unsigned numbers. Once for each call of a kernel, so it need not be fast. */
+LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
+{
+    size_t sum = 0;
+    unsigned i;
+    for (i = 0; i < LMC__LANES; i++) sum += (uint32_t)v[i];
+    return sum;
+}
+
+/* One reciprocal and one lowest border for all elements, since they share scale and step. */
+LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
+                                              uint32_t scale, const lmc__grid *grid)
+{
+    const lmc__i32v zero = {0};
+    lmc__i32v exceptions = {0};
+    size_t i = 0;
+    if (grid->is_log) {
+        const lmc__divisor step = lmc__divide_by(grid->step);
+        const uint32_t lowest = scale + lmc__lowest(grid);
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__quantize_log_step_vec(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
+    } else
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__quantize_linear_step_vec(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
+                                          &exceptions);
+    return lmc__sum_vec(exceptions) +
+           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
+}
+
+/* As quantize_rows of a linear grid; updates have no other (spec/quantised.md). */
+LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
+                                                 const uint8_t *second, size_t n,
+                                                 const lmc__grid *grid)
+{
+    lmc__i32v exceptions = {0};
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
+        lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
+                                      lmc__predicted_scales_vec(second + 4 * i, grid), grid,
+                                      &exceptions);
+    return lmc__sum_vec(exceptions) +
+           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+}
+
+/* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
+LMC__STATIC_VEC uint32_t lmc__sum_magnitudes_vec(const uint8_t *src, size_t n, uint32_t *count)
+{
+    lmc__i32v sum = {0}, counts = {0};
+    uint32_t rest;
+    size_t i;
+    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES) {
+        lmc__u32v x;
+        lmc__i32v is;
+        memcpy(&x, src + 4 * i, sizeof x);
+        x &= 0x7FFFFFFFu;
+        is = (lmc__i32v)(x - 0x00800000u < 0x7F000000u);
+        counts -= is;
+        sum += (lmc__i32v)(x >> 14) & is;
+    }
+    rest = lmc__sum_magnitudes_scalar(src + 4 * i, n - i, count);
+    *count += (uint32_t)lmc__sum_vec(counts);
+    return rest + (uint32_t)lmc__sum_vec(sum);
+}
+
+/* The inverse: narrowing keeps the low byte, which for the high part is all of it. */
+LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uint16_t *symbols,
+                                          size_t n, unsigned low_bits)
+{
+    size_t i;
+    for (i = 0; i + 2 * LMC__LANES <= n; i += 2 * LMC__LANES) {
+        lmc__w16v s;
+        lmc__w8v part;
+        memcpy(&s, symbols + i, sizeof s);
+        part = __builtin_convertvector(s >> low_bits, lmc__w8v);
+        memcpy(high + i, &part, sizeof part);
+        if (!low) continue;
+        part = __builtin_convertvector(s & (uint16_t)((1u << low_bits) - 1), lmc__w8v);
+        memcpy(low + i, &part, sizeof part);
+    }
+    lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
+}
+#endif /* LMC_NO_ENCODER */
 #endif
 #endif /* LMC_NO_QUANTIZE */

@@ -96,12 +96,10 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
 
 /* The scalar tier: no loop before the rest, so nothing is done yet. */
 static uint32_t lmc__group_scalar(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                  const uint8_t *base, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping)
+                                  const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 
 #if LMC__NEON
@@ -157,7 +155,7 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
                     lmc__residual_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
             keys[j] = lmc__keys_neon(b, width);
             before[j] = vdupq_n_u8(0);
-            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join_vec.inl) */
+            /* elements to planes: v[p] becomes bytes p of 16 elements (split_join.h) */
             lmc__split_vectors_neon(v, width);
             LMC__UNROLL for (p = 0; p < width; p++)
             {
@@ -197,15 +195,14 @@ LMC__INLINE void lmc__group_loop_neon(const lmc__kernels *k, const lmc__classes 
 }
 
 static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                                const uint8_t *base, size_t n, unsigned width,
-                                enum lmc__order order, const lmc__grouping *grouping)
+                                const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, &block, w, &done)
+#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, block, w, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
 
@@ -322,23 +319,18 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     {                                                                                              \
         lmc__group_loop_avx2(classes, src, block, width, done);                                    \
     }
-LMC__DEFINE_GROUP(1)
-LMC__DEFINE_GROUP(2)
-LMC__DEFINE_GROUP(4)
-LMC__DEFINE_GROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
 #undef LMC__DEFINE_GROUP
 
 LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
-                                          const uint8_t *src, const uint8_t *base, size_t n,
-                                          unsigned width, enum lmc__order order,
-                                          const lmc__grouping *grouping)
+                                          const uint8_t *src, const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, &block, &done)
+#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 
 /* Whole steps of 64 elements, all in registers, the CRC as in split_root. Of a class's elements,
@@ -419,23 +411,18 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     {                                                                                              \
         lmc__group_loop_avx512(classes, src, block, width, done);                                  \
     }
-LMC__DEFINE_GROUP(1)
-LMC__DEFINE_GROUP(2)
-LMC__DEFINE_GROUP(4)
-LMC__DEFINE_GROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
 #undef LMC__DEFINE_GROUP
 
 LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
-                                              const uint8_t *src, const uint8_t *base, size_t n,
-                                              unsigned width, enum lmc__order order,
-                                              const lmc__grouping *grouping)
+                                              const uint8_t *src, const lmc__delta_block *block)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, &block, &done)
+#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__group_rest(k, classes, src, &block, &done);
+    return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
 #endif /* LMC_NO_ENCODER */

@@ -37,24 +37,33 @@
  */
 
 #ifndef LMC_NO_ENCODER
-/* Eight elements at a time, the definition. `all` clears the mask's ones for bytes of the slack. */
+/* Eight elements at a time, the definition. Those of the slack count as zeros. Which sides are
+ * wanted is constant in each of four copies of the loop. */
+LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                       const uint8_t *src, size_t n, unsigned split)
+{
+    const uint64_t s = split * LMC__ONES8;
+    size_t i, n_right = 0;
+    for (i = 0; i < n; i += 8) {
+        uint64_t v = lmc__load64(src + i);
+        unsigned m = lmc__compare8(v, s);
+        if (n - i < 8) m &= (1u << (n - i)) - 1;
+        mask[i >> 3] = (uint8_t)m;
+        if (left || right) v = lmc__sort8(v, m);
+        if (left) lmc__store64(left + (i - n_right), v);
+        if (right) lmc__store64(right + n_right, lmc__reverse8(v));
+        n_right += lmc__ones[m];
+    }
+    return n_right;
+}
+
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
-    const uint64_t s = split * LMC__ONES8;
-    size_t i, n_right = 0, n_left = 0;
-    for (i = 0; i < n; i += 8) {
-        uint64_t v = lmc__load64(src + i);
-        unsigned m = lmc__compare8(v, s), all = n - i >= 8 ? 255u : (1u << (n - i)) - 1, ones;
-        m &= all;
-        ones = lmc__ones[m];
-        mask[i >> 3] = (uint8_t)m;
-        if (right) lmc__store64(right + n_right, lmc__compress8(v, m));
-        if (left) lmc__store64(left + n_left, lmc__compress8(v, m ^ all));
-        n_right += ones;
-        n_left += 8 - ones;
-    }
-    return n_right;
+    if (left && right) return lmc__partition_body(mask, left, right, src, n, split);
+    if (left) return lmc__partition_body(mask, left, NULL, src, n, split);
+    if (right) return lmc__partition_body(mask, NULL, right, src, n, split);
+    return lmc__partition_body(mask, NULL, NULL, src, n, split);
 }
 
 #if LMC__NEON

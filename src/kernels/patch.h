@@ -160,18 +160,35 @@ LMC__INLINE_AVX2 __m256i lmc__sums_up_to_avx2(__m256i v)
     return _mm256_add_epi16(v, _mm256_shuffle_epi8(_mm256_permute2x128_si256(v, v, 0x08), last));
 }
 
-/* up_to[i]: the sum of the first i + 1 of 32 bytes. */
-LMC__LOOP_AVX2 void lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
+/* Sums of the first 1, 2 ... 32 of 32 bytes, 16 bits each; and, of these sums, how many are at most
+ * `number`: the group that it is in. They are kept in registers, and in memory for who wants
+ * one. */
+typedef struct lmc__group_sums_avx2 {
+    __m256i low, high;
+} lmc__group_sums_avx2;
+LMC__INLINE_AVX2 lmc__group_sums_avx2 lmc__sum_groups_avx2(uint16_t *up_to, __m256i own)
 {
-    const __m256i low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own))),
-                  high =
-                      lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1))),
-                  last = _mm256_shuffle_epi8(_mm256_permute4x64_epi64(low, 0xFF),
-                                             _mm256_set1_epi16(0x0F0E));
-    lmc__store_avx2((uint8_t *)up_to, low);
-    lmc__store_avx2((uint8_t *)(up_to + 16), _mm256_add_epi16(high, last));
+    lmc__group_sums_avx2 sums;
+    sums.low = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_castsi256_si128(own)));
+    sums.high = lmc__sums_up_to_avx2(_mm256_cvtepu8_epi16(_mm256_extracti128_si256(own, 1)));
+    sums.high =
+        _mm256_add_epi16(sums.high, _mm256_shuffle_epi8(_mm256_permute4x64_epi64(sums.low, 0xFF),
+                                                        _mm256_set1_epi16(0x0F0E)));
+    lmc__store_avx2((uint8_t *)up_to, sums.low);
+    lmc__store_avx2((uint8_t *)(up_to + 16), sums.high);
+    return sums;
 }
-LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
+LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(lmc__group_sums_avx2 sums, uint32_t number)
+{
+    const __m256i wanted = _mm256_set1_epi16((short)number);
+    /* packs takes halves of the two vectors in turn, but only how many counts */
+    return LMC__PATCH_GROUPS -
+           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
+               _mm256_cmpgt_epi16(sums.low, wanted), _mm256_cmpgt_epi16(sums.high, wanted))));
+}
+
+typedef __m512i lmc__group_sums_avx512;
+LMC__INLINE_AVX512 lmc__group_sums_avx512 lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
 {
     __m512i sums = _mm512_cvtepu8_epi16(own), last;
     sums = _mm512_add_epi16(sums, _mm512_bslli_epi128(sums, 2));
@@ -184,23 +201,12 @@ LMC__LOOP_AVX512 void lmc__sum_groups_avx512(uint16_t *up_to, __m256i own)
     last = _mm512_add_epi16(last, _mm512_maskz_shuffle_i64x2(0xF0, last, last, 0x40));
     sums = _mm512_add_epi16(sums, _mm512_maskz_shuffle_i64x2(0xFC, last, last, 0x90));
     lmc__store_avx512((uint8_t *)up_to, sums);
+    return sums;
 }
-
-/* How many of these sums are at most `number`: the group that it is in. */
-LMC__INLINE_AVX2 unsigned lmc__find_group_avx2(const uint16_t *up_to, uint32_t number)
+LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(lmc__group_sums_avx512 sums, uint32_t number)
 {
-    const __m256i wanted = _mm256_set1_epi16((short)number),
-                  low = lmc__load_avx2((const uint8_t *)up_to),
-                  high = lmc__load_avx2((const uint8_t *)(up_to + 16));
-    /* packs takes halves of the two vectors in turn, but only how many counts */
-    return LMC__PATCH_GROUPS -
-           (unsigned)_mm_popcnt_u32((uint32_t)_mm256_movemask_epi8(_mm256_packs_epi16(
-               _mm256_cmpgt_epi16(low, wanted), _mm256_cmpgt_epi16(high, wanted))));
-}
-LMC__INLINE_AVX512 unsigned lmc__find_group_avx512(const uint16_t *up_to, uint32_t number)
-{
-    return (unsigned)_mm_popcnt_u32(_mm512_cmple_epu16_mask(
-        lmc__load_avx512((const uint8_t *)up_to), _mm512_set1_epi16((short)number)));
+    return (unsigned)_mm_popcnt_u32(
+        _mm512_cmple_epu16_mask(sums, _mm512_set1_epi16((short)number)));
 }
 
 /* The place of one number `rank` of m, from 0. Sums of the bytes' ones say in which byte it is.
@@ -263,6 +269,7 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
         const __m256i here =                                                                       \
             _mm256_cmpgt_epi8(_mm256_set1_epi8((char)n_groups), lmc__load_avx2(lmc__count_up));    \
         __m256i before = _mm256_setzero_si256();                                                   \
+        lmc__group_sums_##isa sums;                                                                \
         uint16_t up_to[1 + LMC__PATCH_GROUPS];                                                     \
         size_t n = 0, i;                                                                           \
         unsigned c;                                                                                \
@@ -278,10 +285,10 @@ LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p
             before = all;                                                                          \
             done->seen[c] = end;                                                                   \
             if (at[next] >= end) continue;                                                         \
-            lmc__sum_groups_##isa(up_to + 1, own);                                                 \
+            sums = lmc__sum_groups_##isa(up_to + 1, own);                                          \
             do {                                                                                   \
                 const uint32_t number = at[next] - seen;                                           \
-                const unsigned group = lmc__find_group_##isa(up_to + 1, number);                   \
+                const unsigned group = lmc__find_group_##isa(sums, number);                        \
                 const uint64_t m =                                                                 \
                     lmc__find_keys_##isa(base + 64 * group * width, width, first, more);           \
                 const size_t place = 64 * group + lmc__find_one_##isa(m, number - up_to[group]);   \

@@ -1,7 +1,6 @@
 #pragma once
 #include "base/platform.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
 /*
@@ -45,7 +44,8 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 
 #if LMC__NEON || LMC__X86
 /* Of each element of a vector: its sign bit alone; all bits if it is negative, else none; sums and
- * differences modulo 2^W. In the vectors of gcc and clang, which wrap. */
+ * differences modulo 2^W. In the vectors of gcc and clang, which wrap, and have the bitwise
+ * operators. Then lmc__residual and lmc__restore_element for each element. */
 #define LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                  \
     typedef uint8_t lmc__u8s_##isa __attribute__((vector_size(sizeof(VECTOR))));                   \
     typedef uint16_t lmc__u16s_##isa __attribute__((vector_size(sizeof(VECTOR))));                 \
@@ -84,26 +84,41 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
                : width == 4 ? (VECTOR)((lmc__u32s_##isa)a - (lmc__u32s_##isa)b)                    \
                             : (VECTOR)((lmc__u64s_##isa)a - (lmc__u64s_##isa)b);                   \
     }
+#ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                  \
+    INLINE VECTOR lmc__residual_##isa(VECTOR v, VECTOR base, unsigned width,                       \
+                                      enum lmc__order order)                                       \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), x = v ^ (base & sign),                    \
+                     ordered = x ^ (lmc__negative_##isa(x, width) & ~sign),                        \
+                     d = order == LMC__ORDER_FLOAT                                                 \
+                             ? lmc__minus_##isa(ordered, base & ~sign, width)                      \
+                             : lmc__minus_##isa(v, base, width);                                   \
+        return lmc__plus_##isa(d, d, width) ^ lmc__negative_##isa(d, width);                       \
+    }
+#else
+#define LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)
+#endif
+/* r rotated to the right by one bit is the magnitude of the zigzag, and its sign in the top bit. */
+#define LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)                                                   \
+    INLINE VECTOR lmc__restore_##isa(VECTOR r, VECTOR base, unsigned width, enum lmc__order order) \
+    {                                                                                              \
+        const VECTOR sign = lmc__sign_bits_##isa(width), z = lmc__rotate_##isa(r, width, 0),       \
+                     d = (z & ~sign) ^ lmc__negative_##isa(z, width);                              \
+        VECTOR ordered;                                                                            \
+        if (order != LMC__ORDER_FLOAT) return lmc__plus_##isa(base, d, width);                     \
+        ordered = lmc__plus_##isa(base & ~sign, d, width);                                         \
+        return ordered ^ (lmc__negative_##isa(ordered, width) & ~sign) ^ (base & sign);            \
+    }
+#define LMC__DEFINE_RESIDUALS(isa, INLINE, VECTOR)                                                 \
+    LMC__DEFINE_ELEMENTS(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESIDUAL(isa, INLINE, VECTOR)                                                      \
+    LMC__DEFINE_RESTORE(isa, INLINE, VECTOR)
 #endif
 
 #if LMC__NEON
-LMC__DEFINE_ELEMENTS(neon, LMC__INLINE, uint8x16_t)
-#define LMC__VECTOR uint8x16_t
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__INLINE_ISA LMC__INLINE
-#include "kernels/residual_vec.inl"
-#endif
-
-#if LMC__X86
-LMC__DEFINE_ELEMENTS(avx2, LMC__INLINE_AVX2, __m256i)
-#define LMC__VECTOR __m256i
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#include "kernels/residual_vec.inl"
-
-LMC__DEFINE_ELEMENTS(avx512, LMC__INLINE_AVX512, __m512i)
-#define LMC__VECTOR __m512i
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#include "kernels/residual_vec.inl"
+LMC__DEFINE_RESIDUALS(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_RESIDUALS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_RESIDUALS(avx512, LMC__INLINE_AVX512, __m512i)
 #endif

@@ -3,8 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/vec_swar.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 #include "kernels/residual.h"
 
@@ -27,7 +26,7 @@
  */
 
 /* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. */
+ * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
 #define LMC__FOR_WIDTH(call)                                                                       \
     switch (width) {                                                                               \
     case 1: call(1); break;                                                                        \
@@ -35,6 +34,7 @@
     case 4: call(4); break;                                                                        \
     default: call(8);                                                                              \
     }
+#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
 
 /* The inverse of lmc__split_body. Rows are read exactly, too: natural planes and raw ones lie in a
  * decoder's input, which may end behind them. */
@@ -139,8 +139,7 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 
 /* Copies of a body, as of join. */
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, enum lmc__order order)
-{
+                              unsigned width, enum lmc__order order){
 #define LMC__CALL(w)                                                                               \
     if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
     else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
@@ -151,64 +150,159 @@ static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, siz
 }
 #endif
 
+#if LMC__NEON || LMC__X86
 /* The vector tiers: the width is constant in each of four copies of a loop, the order is tested in
- * the loop. The rest is the scalar kernel's. AVX-512's join is AVX2's. */
-#if LMC__NEON
-#define LMC__ISA(name) lmc__##name##_neon
-#define LMC__VECTOR uint8x16_t
-#define LMC__INLINE_ISA LMC__INLINE
-#include "kernels/split_join_vec.inl"
-
-static void lmc__join_neon(uint8_t *dst, const lmc__const_planes *planes, size_t n, unsigned width,
-                           enum lmc__order order){
-#define LMC__CALL(w) lmc__join_body_neon(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-#endif
-
-/* A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
- * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps. */
-#if LMC__X86
-#define LMC__ISA(name) lmc__##name##_avx2
-#define LMC__VECTOR __m256i
-#define LMC__INLINE_ISA LMC__INLINE_AVX2
-#include "kernels/split_join_vec.inl"
-
-#define LMC__ISA(name) lmc__##name##_avx512
-#define LMC__VECTOR __m512i
-#define LMC__INLINE_ISA LMC__INLINE_AVX512
-#include "kernels/split_join_vec.inl"
-
-/* Also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
-LMC__AVX2 static void lmc__join_avx2(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                     unsigned width, enum lmc__order order)
-{
-#define LMC__CALL(w) lmc__join_body_avx2(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
-#endif
-
+ * the loop. The rest is the scalar kernel's.
+ *
+ * A block of `width` vectors of elements, in order, becomes one vector for each plane in
+ * log2(width) steps; each sorts bytes by one more bit of their place p within the element. Width 4,
+ * a vector of 8 bytes, where 21 is byte 1 of element 2:
+ *
+ *     v[0]  00 01 02 03 10 11 12 13         00 02 10 12 20 22 30 32         00 10 20 30 40 50 60 70
+ *     v[1]  20 21 22 23 30 31 32 33  s = 1  40 42 50 52 60 62 70 72  s = 2  01 11 21 31 41 51 61 71
+ *     v[2]  40 41 42 43 50 51 52 53  ---->  01 03 11 13 21 23 31 33  ---->  02 12 22 32 42 52 62 72
+ *     v[3]  60 61 62 63 70 71 72 73         41 43 51 53 61 63 71 73         03 13 23 33 43 53 63 73
+ *
+ * Before step s = 1, 2, 4, the bytes of p = r (mod s) are in vectors r * parts + j, the j-th part
+ * of them, parts = width / s; its even bytes have p = r, its odd ones p = r + s (mod 2 s). The
+ * steps of a join are the same backwards. All bounds are constant where this is inlined, and gcc
+ * must be told to unroll.
+ *
+ * A step of a split makes each vector of two by two masks or shifts, a pack and a permutation on
+ * AVX2, by one permutation on AVX-512, by one instruction on NEON; log2(width) steps.
+ *
+ * Before and after that, elements become their residuals against 0 (spec 5.1); order is not
+ * LMC__ORDER_NONE. */
+#define LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                      \
+    INLINE void lmc__join_step_##isa(VECTOR v[8], unsigned width, unsigned s)                      \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            lmc__zip_##isa(&t[r * parts + 2 * j], &t[r * parts + 2 * j + 1], v[r * half + j],      \
+                           v[(r + s) * half + j]);                                                 \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__from_residuals_##isa(VECTOR r, unsigned width, enum lmc__order order)       \
+    {                                                                                              \
+        r = lmc__rotate_##isa(r, width, 0);                                                        \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            r = r ^ (lmc__negative_##isa(r, width) & ~lmc__sign_bits_##isa(width));                \
+        return r;                                                                                  \
+    }                                                                                              \
+    INLINE void lmc__join_vectors_##isa(VECTOR v[8], unsigned width)                               \
+    {                                                                                              \
+        if (width >= 8) lmc__join_step_##isa(v, width, 4);                                         \
+        if (width >= 4) lmc__join_step_##isa(v, width, 2);                                         \
+        if (width >= 2) lmc__join_step_##isa(v, width, 1);                                         \
+    }
 #ifndef LMC_NO_ENCODER
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)                                                     \
+    INLINE void lmc__split_step_##isa(VECTOR v[8], unsigned width, unsigned s)                     \
+    {                                                                                              \
+        const unsigned parts = width / s, half = parts / 2;                                        \
+        VECTOR t[8];                                                                               \
+        unsigned i;                                                                                \
+        LMC__UNROLL for (i = 0; i < width / 2; i++)                                                \
+        {                                                                                          \
+            const unsigned r = i / half, j = i % half;                                             \
+            t[r * half + j] = lmc__even_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);     \
+            t[(r + s) * half + j] =                                                                \
+                lmc__odd_##isa(v[r * parts + 2 * j], v[r * parts + 2 * j + 1]);                    \
+        }                                                                                          \
+        LMC__UNROLL for (i = 0; i < width; i++) v[i] = t[i];                                       \
+    }                                                                                              \
+    INLINE VECTOR lmc__to_residuals_##isa(VECTOR v, unsigned width, enum lmc__order order)         \
+    {                                                                                              \
+        if (order == LMC__ORDER_INTEGER)                                                           \
+            v = v ^ (lmc__negative_##isa(v, width) & ~lmc__sign_bits_##isa(width));                \
+        return lmc__rotate_##isa(v, width, 1);                                                     \
+    }                                                                                              \
+    INLINE void lmc__split_vectors_##isa(VECTOR v[8], unsigned width)                              \
+    {                                                                                              \
+        if (width >= 2) lmc__split_step_##isa(v, width, 1);                                        \
+        if (width >= 4) lmc__split_step_##isa(v, width, 2);                                        \
+        if (width >= 8) lmc__split_step_##isa(v, width, 4);                                        \
+    }                                                                                              \
+    INLINE void lmc__split_body_##isa(const lmc__planes *planes, const uint8_t *src, size_t n,     \
+                                      unsigned width, enum lmc__order order)                       \
+    {                                                                                              \
+        lmc__planes rest;                                                                          \
+        VECTOR v[8];                                                                               \
+        size_t i;                                                                                  \
+        unsigned p;                                                                                \
+        for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {                                      \
+            LMC__UNROLL for (p = 0; p < width; p++)                                                \
+            {                                                                                      \
+                v[p] = lmc__load_##isa(src + i * width + sizeof v[0] * p);                         \
+                if (order) v[p] = lmc__to_residuals_##isa(v[p], width, order);                     \
+            }                                                                                      \
+            lmc__split_vectors_##isa(v, width);                                                    \
+            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_##isa(planes->row[p] + i, v[p]);    \
+        }                                                                                          \
+        for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;                              \
+        lmc__split_scalar(&rest, src + i * width, n - i, width, order);                            \
+    }
+#else
+#define LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
+#endif
+#define LMC__DEFINE_SPLIT_JOIN(isa, INLINE, VECTOR)                                                \
+    LMC__DEFINE_JOIN(isa, INLINE, VECTOR)                                                          \
+    LMC__DEFINE_SPLIT(isa, INLINE, VECTOR)
+#endif
+
 #if LMC__NEON
-static void lmc__split_neon(const lmc__planes *planes, const uint8_t *src, size_t n, unsigned width,
-                            enum lmc__order order){
-#define LMC__CALL(w) lmc__split_body_neon(planes, src, n, w, order)
+LMC__DEFINE_SPLIT_JOIN(neon, LMC__INLINE, uint8x16_t)
+#elif LMC__X86
+LMC__DEFINE_SPLIT_JOIN(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_SPLIT_JOIN(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
+
+#if LMC__NEON || LMC__X86
+/* One vector of each plane at a time. */
+LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                         unsigned width, enum lmc__order order)
+{
+    lmc__const_planes rest;
+    lmc__vector v[8];
+    size_t i;
+    unsigned p;
+    for (i = 0; i + sizeof v[0] <= n; i += sizeof v[0]) {
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] = LMC__VEC(load)(planes->row[p] + i);
+        LMC__VEC(join_vectors)(v, width);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            if (order) v[p] = LMC__VEC(from_residuals)(v[p], width, order);
+            LMC__VEC(store)(dst + i * width + sizeof v[0] * p, v[p]);
+        }
+    }
+    for (p = 0; p < width; p++) rest.row[p] = planes->row[p] + i;
+    lmc__join_scalar(dst + i * width, &rest, n - i, width, order);
+}
+
+/* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
+LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
+    LMC__FOR_WIDTH(LMC__CALL)
+#undef LMC__CALL
+}
+#ifndef LMC_NO_ENCODER
+LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                     unsigned width, enum lmc__order order){
+#define LMC__CALL(w) LMC__VEC(split_body)(planes, src, n, w, order)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
 #endif
+#endif
 
 #if LMC__X86
-LMC__AVX2 static void lmc__split_avx2(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                      unsigned width, enum lmc__order order){
-#define LMC__CALL(w) lmc__split_body_avx2(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
+#ifndef LMC_NO_ENCODER
 /* For samples, and where split_root's own loop does not serve: a root that is not the top plane. */
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
@@ -217,5 +311,5 @@ LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
 }
-#endif
 #endif /* LMC_NO_ENCODER */
+#endif

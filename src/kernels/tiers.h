@@ -55,30 +55,28 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 #define LMC__ENCODERS(isa, split_root, list_changes)
 #endif
 
-/* of grids.h */
+/* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, look_up, stream,
+#define LMC__GRID_DECODERS(isa, stream)                                                            \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, stream,
 #endif
 #if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
-#define LMC__GRID_ENCODERS(isa, or_scalar)
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
 #else
-#define LMC__GRID_ENCODERS(isa, or_scalar)                                                         \
-    or_scalar(quantize_rows, isa), or_scalar(quantize_updates, isa), lmc__sum_magnitudes_##isa,    \
-        lmc__cut_symbols_##isa,
+#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)                                   \
+    quantize_rows, quantize_updates, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
 #endif
-#define LMC__SCALAR_NAME(name, isa) lmc__##name##_scalar
-/* The kernels of grids.h. LMC__OR_SCALAR: those that divide, where -ffast-math would change how. */
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, LMC__SCALAR_NAME)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(isa, look_up, stream)                                                           \
-    LMC__GRID_DECODERS(isa, look_up, stream) LMC__GRID_ENCODERS(isa, LMC__OR_SCALAR)
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream)                                                                \
+    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
 #else
-#define LMC__GRIDS(isa, look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -94,14 +92,13 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
 };
 
 #if LMC__NEON
-/* With the instructions for CRC-32, and without. Look-ups of 16-bit entries would want tables of
- * 512 bytes, more than NEON's look-ups hold, and streaming is for x86 only. */
+/* With the instructions for CRC-32, and without. */
 #define LMC__NEON_KERNELS(crc32c)                                                                  \
     LMC_TIER_NEON,                                                                                 \
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(neon, lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -129,14 +126,13 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
 #endif
 #endif
 
-/* All of its own but the look-up of grids. */
 #if LMC__X86 && LMC__HAS_PART(LMC__PART_AVX2)
 #define LMC__AVX2_KERNELS(split_root)                                                              \
     LMC_TIER_AVX2,                                                                                 \
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(avx2, lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -151,7 +147,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(avx512, lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */

@@ -94,6 +94,15 @@ typedef struct lmc__grouping {
     uint8_t threshold[LMC__MAX_CLASSES - 1];
 } lmc__grouping;
 
+/* A block of a delta: the prediction of n elements, `width` bytes each. */
+typedef struct lmc__delta_block {
+    const uint8_t *base;
+    size_t n;
+    unsigned width;
+    enum lmc__order order;
+    const lmc__grouping *grouping;
+} lmc__delta_block;
+
 /* A list for each class and plane. n: the elements of each class, which group counts. */
 typedef struct lmc__classes {
     uint8_t *row[LMC__MAX_CLASSES][8];
@@ -161,10 +170,8 @@ typedef struct lmc__kernels {
     size_t (*count_ones)(const uint8_t *mask, size_t size);
     void (*count_classes)(size_t counts[LMC__MAX_CLASSES], const uint8_t *base, size_t n,
                           unsigned width, const lmc__grouping *grouping, uint8_t *tally);
-    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                        const lmc__class_sides *sides, size_t n, unsigned width,
-                        enum lmc__order order, const lmc__grouping *grouping,
-                        lmc__streaming streaming);
+    uint32_t (*ungroup)(const struct lmc__kernels *k, uint8_t *dst, const lmc__class_sides *sides,
+                        const lmc__delta_block *block, lmc__streaming streaming);
     uint32_t (*patch)(const struct lmc__kernels *k, uint8_t *dst, const uint8_t *base,
                       const lmc__patches *changes, size_t n, unsigned width, enum lmc__order order,
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
@@ -180,8 +187,7 @@ typedef struct lmc__kernels {
                         unsigned split);
     void (*flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first, unsigned depth);
     uint32_t (*group)(const struct lmc__kernels *k, lmc__classes *classes, const uint8_t *src,
-                      const uint8_t *base, size_t n, unsigned width, enum lmc__order order,
-                      const lmc__grouping *grouping);
+                      const lmc__delta_block *block);
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                            size_t most, const uint8_t *src, const uint8_t *base, size_t n,
                            unsigned width);
@@ -196,7 +202,6 @@ typedef struct lmc__kernels {
                             const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #ifndef LMC_NO_ENCODER
     size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,

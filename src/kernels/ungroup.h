@@ -81,15 +81,13 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 }
 
 /* The scalar tier: all of it is the rest. It does not stream. */
-static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                    const lmc__class_sides *sides, size_t n, unsigned width,
-                                    enum lmc__order order, const lmc__grouping *grouping,
+static uint32_t lmc__ungroup_scalar(const lmc__kernels *k, uint8_t *dst,
+                                    const lmc__class_sides *sides, const lmc__delta_block *block,
                                     lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
     lmc__delta_progress done = {0, {0}, 0};
     (void)streaming;
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 
 #if LMC__NEON || LMC__X86
@@ -119,14 +117,12 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
 }
 #endif
 
-#if LMC__NEON
-/* Whole steps of 16 elements; done->crc is left to the caller.
- *
- * An element's place in its class's lists, counted from next[c], is the number of those of its
- * class before it in the step. Bytes that are -1 where an element is of the class are summed up
- * within 2, 4, 8 and 16: then each byte is minus the number of those up to itself, and its
- * complement is that number less one, the place. Elements of other classes get 255 by the same
- * complement of zero, and a shuffle gives zero for a place beyond its vector.
+#if LMC__NEON || LMC__X86
+/* Steps of whole vectors. An element's place in its class's lists, counted from next[c], is the
+ * number of those of its class before it in the step. Bytes that are -1 where an element is of the
+ * class are summed up within 16: then each is minus the number of those up to itself, and its
+ * complement is that number less one, the place. Others get 255 by the same complement of zero, and
+ * a shuffle gives zero for such a place.
  *
  *     of the class      0   1   1   0   1   0   0   1
  *     one               0  -1  -1   0  -1   0   0  -1
@@ -134,171 +130,76 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     sum & one         0  -1  -2   0  -3   0   0  -4
  *     ~ that, places  255   0   1 255   2 255 255   3     ~(-k) = k - 1
  *
- * vext(zero, sum, 16 - k) moves the bytes of sum up by k and fills in zeros: four of these, by 1,
- * 2, 4 and 8, with an addition each, are the sums. The last byte is minus the number of all, by
- * which the lists go on. */
-LMC__INLINE void lmc__ungroup_loop_neon(uint8_t *dst, const lmc__spread *spread,
-                                        const lmc__delta_block *block, unsigned width,
-                                        lmc__delta_progress *done)
-{
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
-    const uint8_t *const base = block->base;
-    const enum lmc__order order = block->order;
-    const uint8x16_t zero = vdupq_n_u8(0);
-    size_t next[LMC__MAX_CLASSES] = {0}, i;
-    uint8x16_t v[8], b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
-    lmc__set_highest_neon(highest, grouping);
-    for (i = 0; i + 16 <= block->n; i += 16) {
-        uint8x16_t keys, before = zero;
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            b[p] = lmc__load_neon(base + i * width + 16 * p);
-            v[p] = zero;
-        }
-        keys = lmc__keys_neon(b, width);
-        for (c = 0; c < n_classes; c++) {
-            const uint8x16_t up_to = vcleq_u8(keys, highest[c]), one = vbicq_u8(up_to, before);
-            uint8x16_t sum = one, places = one; /* sum: minus the number of ones up to here */
-            before = up_to;
-            /* 1, 2, 4, 8 back: after these steps a byte is the sum of 2, 4, 8, 16 up to itself */
-            if (spread->any_list[c]) {
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 15));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 14));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 12));
-                sum = vaddq_u8(sum, vextq_u8(zero, sum, 8));
-                places = vmvnq_u8(vandq_u8(sum, one));
-            }
-            LMC__UNROLL for (p = 0; p < width; p++)
-            {
-                const lmc__side *const side = &spread->from.side[c][p];
-                if (side->list)
-                    v[p] = vorrq_u8(v[p], vqtbl1q_u8(vld1q_u8(side->list + next[c]), places));
-                else if (side->value) v[p] = vorrq_u8(v[p], vandq_u8(one, vdupq_n_u8(side->value)));
-            }
-            /* the last byte, negated: the number of the class's elements in this step */
-            if (spread->any_list[c]) next[c] += (size_t)((0u - vgetq_lane_u8(sum, 15)) & 255);
-        }
-        /* up to p + 1 < width: the top plane is always grouped, for n_natural < width (spec 5) */
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-            lmc__load_neon(spread->natural[p] + i);
-        /* planes to residuals, then residuals and predictions to elements */
-        lmc__join_vectors_neon(v, width);
-        if (order == LMC__ORDER_FLOAT)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_FLOAT);
-        else
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__restore_neon(v[p], b[p], width, LMC__ORDER_INTEGER);
-        LMC__UNROLL for (p = 0; p < width; p++) lmc__store_neon(dst + i * width + 16 * p, v[p]);
-    }
-    done->n = i;
-    memcpy(done->next, next, sizeof next);
-}
-
-static uint32_t lmc__ungroup_neon(const lmc__kernels *k, uint8_t *dst, const uint8_t *base,
-                                  const lmc__class_sides *sides, size_t n, unsigned width,
-                                  enum lmc__order order, const lmc__grouping *grouping,
-                                  lmc__streaming streaming)
-{
-    const lmc__delta_block block = {base, n, width, order, grouping};
-    lmc__delta_progress done;
-    lmc__spread spread;
-    (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_loop_neon(dst, &spread, &block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    done.crc = k->crc32c(0, dst, done.n * width);
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
-}
-#endif
-
-#if LMC__X86
-/* Whole steps of 32 elements, in halves of 16, since byte shuffles see no more. The second half's
- * bytes begin in a list behind those of the first: each half is loaded from its own place. Within a
- * half, an element's place is the number of those of its class before it, by sums as in
- * lmc__merge_step_avx2: minus the number up to itself, complemented; elements of other classes get
- * 255, whose top bit makes the shuffle give zero.
+ * AVX2's shuffles see no more than 16 bytes. So the second half's bytes are loaded from their own
+ * place, behind those of the first; both loads lie within 32 bytes from next[c] on:
  *
- *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          16 bytes: for elements 0 .. 15
+ *     list + next[c]      |0 1 2 3 4 5 6 7 8 9 . . . . . .|          for elements 0 .. 15
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
- * where half, here 5, is the number of the class's elements in the first half of the step. Both
- * loads lie within 32 bytes from next[c] on, since half is at most 16.
- *
- * Strip by strip, so that the CRC finds what was stored in the first cache: the crc32 instruction
- * wants bytes in memory, in four lanes, of which the last is made last. */
-LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *spread,
-                                             const lmc__delta_block *block, unsigned width,
-                                             lmc__delta_progress *done)
+ * Strip by strip, so that the CRC finds what was stored in the first cache. */
+LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
+                                            const lmc__spread *spread,
+                                            const lmc__delta_block *block, unsigned width,
+                                            lmc__delta_progress *done)
 {
-    const lmc__grouping *const grouping = block->grouping;
-    const unsigned n_classes = grouping->n_classes, first = grouping->n_natural;
+    const size_t size = LMC__VECTOR_SIZE, n = block->n;
+    const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
     const uint8_t *const base = block->base;
     const enum lmc__order order = block->order;
     const lmc__spread s = *spread; /* a copy, which no store of bytes can change */
-    const size_t n = block->n;
+    const lmc__vector zero = {0};
     size_t next[LMC__MAX_CLASSES] = {0}, i = 0;
-    __m256i v[8], b[8], highest[LMC__MAX_CLASSES];
+    lmc__vector v[8], b[8], highest[LMC__MAX_CLASSES];
     uint32_t crc = 0;
     unsigned p, c;
-    lmc__set_highest_avx2(highest, grouping);
-    while (i + 32 <= n) {
-        const size_t start = i;
-        const size_t end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size_t)31);
-        for (; i < end; i += 32) {
-            __m256i keys, before = _mm256_setzero_si256();
+    LMC__VEC(set_highest)(highest, block->grouping);
+    while (i + size <= n) {
+        const size_t start = i,
+                     end = i + lmc__min(LMC__STRIP_ELEMENTS(width), (n - i) & ~(size - 1));
+        for (; i < end; i += size) {
+            lmc__vector keys, before = zero;
             LMC__UNROLL for (p = 0; p < width; p++)
             {
-                b[p] = lmc__load_avx2(base + i * width + 32 * p);
-                v[p] = _mm256_setzero_si256();
+                b[p] = LMC__VEC(load)(base + i * width + size * p);
+                v[p] = zero;
             }
-            keys = lmc__keys_avx2(b, width);
+            keys = LMC__VEC(keys)(b, width);
             for (c = 0; c < n_classes; c++) {
-                const __m256i up_to = lmc__up_to_avx2(keys, highest[c]),
-                              one = _mm256_andnot_si256(before, up_to);
-                const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
-                const size_t half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
-                __m256i places = one;
-                /* lmc__sum_up_avx2 sums up within each half, from its own start, so places count
-                 * from the half's own load. ~(-k) = k - 1 for the k-th element of the class in its
-                 * half, 255 for others; xor with -1, for AVX2 has no complement */
+                const lmc__vector up_to = LMC__VEC(up_to)(keys, highest[c]), one = up_to & ~before;
+                lmc__vector places = one;
+                size_t half = 0, all = 0;
+                before = up_to;
                 if (s.any_list[c]) {
-                    places = _mm256_and_si256(lmc__sum_up_avx2(one), one);
-                    places = _mm256_xor_si256(places, _mm256_set1_epi8((char)-1));
+                    places = ~(LMC__VEC(sum_up)(one) & one);
+                    all = LMC__VEC(count)(one, &half);
                 }
                 LMC__UNROLL for (p = 0; p < width; p++)
                 {
                     const lmc__side *const side = &s.from.side[c][p];
                     if (side->list) {
                         const uint8_t *const list = side->list + next[c];
-                        v[p] = _mm256_or_si256(
-                            v[p],
-                            _mm256_shuffle_epi8(lmc__load_pair_avx2(list, list + half), places));
-                    } else if (side->value)
-                        v[p] = _mm256_or_si256(
-                            v[p], _mm256_and_si256(one, _mm256_set1_epi8((char)side->value)));
+                        v[p] |= LMC__VEC(shuffle)(LMC__VEC(load_pair)(list, list + half), places);
+                    } else if (side->value) v[p] |= one & LMC__VEC(splat)(side->value);
                 }
-                next[c] += (size_t)_mm_popcnt_u64(m);
-                before = up_to;
+                next[c] += all;
             }
-            /* Natural planes stand in the input and are read exactly: a step is whole. */
+            /* Natural planes stand in the input and are read exactly: a step is whole. The top
+             * plane is always grouped, for n_natural < width (spec 5). */
             LMC__UNROLL for (p = 0; p + 1 < width; p++) if (p < first) v[p] =
-                lmc__load_avx2(s.natural[p] + i);
-            /* v: planes; then, in place, 32 residuals in order; then elements */
-            lmc__join_vectors_avx2(v, width);
+                LMC__VEC(load)(s.natural[p] + i);
+            /* v: planes; then, in place, residuals in order; then elements */
+            LMC__VEC(join_vectors)(v, width);
             if (order == LMC__ORDER_FLOAT)
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_FLOAT);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_FLOAT);
             else
                 LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                    lmc__restore_avx2(v[p], b[p], width, LMC__ORDER_INTEGER);
+                    LMC__VEC(restore)(v[p], b[p], width, LMC__ORDER_INTEGER);
             /* of base, this step's elements are in b: dst may be base */
-            LMC__UNROLL for (p = 0; p < width; p++) lmc__store_avx2(dst + i * width + 32 * p, v[p]);
+            LMC__UNROLL for (p = 0; p < width; p++)
+                LMC__VEC(store)(dst + i * width + size * p, v[p]);
         }
-        crc = lmc__crc32c_avx2(crc, dst + start * width, (end - start) * width);
+        crc = k->crc32c(crc, dst + start * width, (end - start) * width);
     }
     done->n = i;
     done->crc = crc;
@@ -306,36 +207,33 @@ LMC__INLINE_AVX2 void lmc__ungroup_loop_avx2(uint8_t *dst, const lmc__spread *sp
 }
 
 #define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX2 void lmc__ungroup_##width##_avx2(uint8_t *dst, const lmc__spread *spread,       \
-                                                    const lmc__delta_block *block,                 \
-                                                    lmc__delta_progress *done)                     \
+    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
+        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
+        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
     {                                                                                              \
-        lmc__ungroup_loop_avx2(dst, spread, block, width, done);                                   \
+        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
-/* AVX2 does not stream here: without vectors for the CRC, each strip is read again after it is
- * made. */
-LMC__AVX2 static uint32_t lmc__ungroup_avx2(const lmc__kernels *k, uint8_t *dst,
-                                            const uint8_t *base, const lmc__class_sides *sides,
-                                            size_t n, unsigned width, enum lmc__order order,
-                                            const lmc__grouping *grouping, lmc__streaming streaming)
+/* They do not stream: each strip is read again after it is made. */
+LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__class_sides *sides,
+                                           const lmc__delta_block *block, lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
     (void)streaming;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx2(dst, &spread, &block, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
+#endif
 
+#if LMC__X86
 /* Whole steps of 64 elements, all in registers: vpexpandb spreads a list's next bytes to the places
  * of a class, and leaves what other classes have put elsewhere. CRC and streams as in join_root;
  * but base is not streamed to: what was just read is in the caches.
@@ -427,25 +325,21 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     {                                                                                              \
         lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
     }
-LMC__DEFINE_UNGROUP(1)
-LMC__DEFINE_UNGROUP(2)
-LMC__DEFINE_UNGROUP(4)
-LMC__DEFINE_UNGROUP(8)
+LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
 #undef LMC__DEFINE_UNGROUP
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
-                                                const uint8_t *base, const lmc__class_sides *sides,
-                                                size_t n, unsigned width, enum lmc__order order,
-                                                const lmc__grouping *grouping,
+                                                const lmc__class_sides *sides,
+                                                const lmc__delta_block *block,
                                                 lmc__streaming streaming)
 {
-    const lmc__delta_block block = {base, n, width, order, grouping};
+    const unsigned width = block->width;
     lmc__delta_progress done;
     lmc__spread spread;
-    lmc__begin_ungroup(&spread, sides, &block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, &block, streaming, &done)
+    lmc__begin_ungroup(&spread, sides, block);
+#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
     LMC__FOR_WIDTH(LMC__CALL)
 #undef LMC__CALL
-    return lmc__ungroup_rest(k, dst, sides, &block, &done);
+    return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif

@@ -95,6 +95,25 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
+#if LMC__X86
+/* r[i] = v. */
+LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
+
+/* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
+LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
+{
+    return _mm256_shuffle_epi8(v, places);
+}
+
+/* How many bytes of one are 255, the others being 0; *half: of the first 16. */
+LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
+{
+    const uint32_t m = (uint32_t)_mm256_movemask_epi8(one);
+    *half = (size_t)_mm_popcnt_u64(m & 0xFFFF);
+    return (size_t)_mm_popcnt_u64(m);
+}
+#endif
+
 /* r[i] = mask[i] ? a[i] : b[i], for bytes of mask that are 0 or 255. With -funsigned-char gcc 12
  * takes the mask's bytes for unsigned and asks whether they are below zero: always b. */
 LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
@@ -204,11 +223,13 @@ LMC__INLINE_AVX2 __m256i lmc__even_avx2(__m256i a, __m256i b)
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_and_si256(a, low), _mm256_and_si256(b, low)), 0xD8);
 }
+#ifndef LMC_NO_ENCODER
 LMC__INLINE_AVX2 __m256i lmc__odd_avx2(__m256i a, __m256i b)
 {
     return _mm256_permute4x64_epi64(
         _mm256_packus_epi16(_mm256_srli_epi16(a, 8), _mm256_srli_epi16(b, 8)), 0xD8);
 }
+#endif
 
 /* And back: first, then second, are the bytes of a and b in turn. Unpacking, too, works within 16
  * bytes: `low` has the start of each half's result, `high` its end, so first is the lower halves of

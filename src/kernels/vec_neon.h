@@ -19,6 +19,43 @@
 LMC__INLINE uint8x16_t lmc__load_neon(const uint8_t *p) { return vld1q_u8(p); }
 LMC__INLINE void lmc__store_neon(uint8_t *p, uint8x16_t v) { vst1q_u8(p, v); }
 
+/* r[i] = v. */
+LMC__INLINE uint8x16_t lmc__splat_neon(unsigned v) { return vdupq_n_u8((uint8_t)v); }
+
+/* r[i] = keys[i] <= highest[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__up_to_neon(uint8x16_t keys, uint8x16_t highest)
+{
+    return vcleq_u8(keys, highest);
+}
+
+/* What AVX2 does with its halves, for what has none: of two places the first; r[i] = v[places[i]],
+ * 0 where there is no such place; how many bytes are 255, the others being 0. */
+LMC__INLINE uint8x16_t lmc__load_pair_neon(const uint8_t *first, const uint8_t *second)
+{
+    (void)second;
+    return vld1q_u8(first);
+}
+LMC__INLINE uint8x16_t lmc__shuffle_neon(uint8x16_t v, uint8x16_t places)
+{
+    return vqtbl1q_u8(v, places);
+}
+LMC__INLINE size_t lmc__count_neon(uint8x16_t one, size_t *half)
+{
+    *half = 0;
+    return (size_t)((0u - vaddvq_u8(one)) & 255);
+}
+
+/* r[i] = the sum of v[0], ..., v[i], modulo 256. vext(zero, v, 16 - k) moves v up by k bytes: an
+ * addition for 1, 2, 4 and 8 each. */
+LMC__INLINE uint8x16_t lmc__sum_up_neon(uint8x16_t v)
+{
+    const uint8x16_t zero = vdupq_n_u8(0);
+    v = vaddq_u8(v, vextq_u8(zero, v, 15));
+    v = vaddq_u8(v, vextq_u8(zero, v, 14));
+    v = vaddq_u8(v, vextq_u8(zero, v, 12));
+    return vaddq_u8(v, vextq_u8(zero, v, 8));
+}
+
 /* Four vectors that look-ups want in consecutive registers: gcc copies them there each time unless
  * one instruction loads them. */
 LMC__INLINE uint8x16x4_t lmc__load64_neon(const uint8_t *p)

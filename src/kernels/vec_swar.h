@@ -155,47 +155,56 @@ LMC__INLINE void lmc__store16x16(uint8_t *dst, const uint16_t v[16])
 #endif
 }
 
-/* The low bytes of v, as many as m has one bits, to the places of those bits, in order; the other
- * places get 0. Byte j has to go up by as many bytes as m has zeros below its j-th one: 0 to 7, a
- * sum of 4, 2 and 1. lmc__moves[m] says which bytes move in each of three steps:
- *
- *     m = 01101001, bit 0 first:   0 1 1 0 1 0 0 1          bytes A B C D go up by 1, 1, 2, 4
- *     v                            A B C D . . . .
- *     by 4: D                      A B C . . . . D
- *     by 2: C                      A B . . C . . D
- *     by 1: A, B                   . A B . C . . D
- *
- * The largest step is first. Distances do not decrease from byte to byte, so their upper bits do
- * not either, and no byte ever moves onto another. */
-LMC__INLINE uint64_t lmc__expand8(uint64_t v, unsigned m)
+LMC__INLINE uint64_t lmc__reverse8(uint64_t v) /* the bytes, in the opposite order */
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= moves[3]; /* what does not move must not be in the way */
-    t = v & moves[0];
-    v = (v ^ t) | t << 32;
-    t = v & moves[1];
-    v = (v ^ t) | t << 16;
-    t = v & moves[2];
-    return (v ^ t) | t << 8;
+    v = (v >> 8 & 0x00FF00FF00FF00FFu) | (v & 0x00FF00FF00FF00FFu) << 8;
+    v = (v >> 16 & 0x0000FFFF0000FFFFu) | (v & 0x0000FFFF0000FFFFu) << 16;
+    return v >> 32 | v << 32;
+}
+
+/* Bytes where `lower` is 255 change places with those that stand `shift` bits above them. */
+LMC__INLINE uint64_t lmc__swap_bytes(uint64_t v, uint64_t lower, unsigned shift)
+{
+    const uint64_t t = (v ^ v >> shift) & lower;
+    return v ^ t ^ t << shift;
+}
+LMC__INLINE uint64_t lmc__swap_halves(uint64_t v, uint64_t both)
+{
+    return v ^ ((v ^ (v >> 32 | v << 32)) & both);
 }
 
 #ifndef LMC_NO_ENCODER
-/* The inverse: bytes of v under m, packed to the low end; zeros above them. The same moves from the
- * last to the first, by masks that are shifted down. */
-LMC__INLINE uint64_t lmc__compress8(uint64_t v, unsigned m)
+/* The bytes of v sorted by the bits of m: those with a 0 from the lower end up, in order, those
+ * with a 1 from the upper end down. In three steps some bytes change places with others 1, 2, 4
+ * apart, as lmc__sort_swaps says. Here those with a 1 are capitals:
+ *
+ *     v          a B C d E f g H
+ *     1 apart    a B C d f E H g
+ *     2 apart    a d C B H E f g
+ *     4 apart    a d f g H E C B
+ *
+ * Three are enough, for after the step of n apart each block of 2 n bytes is a ring: its zeros are
+ * side by side, from the place on (modulo 2 n) that the zeros before the block have come to; its
+ * ones are the rest of the ring, in reverse order. The zeros of two such rings go on from each
+ * other. So of two bytes that are n apart, in both halves of a larger ring, one belongs to its
+ * lower half, one to the upper. */
+LMC__INLINE uint64_t lmc__sort8(uint64_t v, unsigned m)
 {
-    const uint64_t *moves = lmc__moves[m];
-    uint64_t t;
-    v &= lmc__byte_mask[m];
-    t = v & moves[2] << 8;
-    v = (v ^ t) | t >> 8;
-    t = v & moves[1] << 16;
-    v = (v ^ t) | t >> 16;
-    t = v & moves[0] << 32;
-    return (v ^ t) | t >> 32;
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    v = lmc__swap_bytes(v, swaps[0], 8);
+    v = lmc__swap_bytes(v, swaps[1], 16);
+    return lmc__swap_halves(v, swaps[2]);
 }
 #endif
+
+/* The inverse, of a word whose lower bytes are those of `zeros`, and its upper ones, as many as m
+ * has ones, those of `ones`. */
+LMC__INLINE uint64_t lmc__unsort8(uint64_t zeros, uint64_t ones, unsigned m)
+{
+    const uint64_t *swaps = lmc__sort_swaps[m];
+    const uint64_t v = lmc__swap_halves(zeros ^ ((zeros ^ ones) & swaps[3]), swaps[2]);
+    return lmc__swap_bytes(lmc__swap_bytes(v, swaps[1], 16), swaps[0], 8);
+}
 
 #define LMC__ONES8 0x0101010101010101u
 

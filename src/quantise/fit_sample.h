@@ -38,8 +38,7 @@ typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
     lmc_source elements;
-    /* What is being made; not yet of use to others. */
-    lmc_quantizer *q;
+    lmc_quantizer *q; /* What is being made; not yet of use to others. */
     /* The chunk at hand: elements and, with is_predicted, their second moments, as they come
      * (chunk, second) and as F32 (x, s), which is in `wide` where they are BF16. */
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];

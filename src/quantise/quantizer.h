@@ -26,8 +26,7 @@ struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    /* Elements of the tensor. */
-    uint64_t n;
+    uint64_t n; /* Elements of the tensor. */
     /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
     size_t n_codes;
     size_t n_groups;
@@ -40,7 +39,6 @@ LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *
     return q && !q->info.is_lossless ? &q->params : NULL;
 }
 
-/* What a tensor of such parameters has lost. */
 LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q) { return q->info.loss; }
 
 /* Refuses a quantiser that was not fitted to a tensor of that dtype and size, as its scales are
@@ -167,7 +165,7 @@ LMC_API enum lmc_status lmc_quantizer_apply(const lmc_quantizer *q, uint64_t off
     return lmc__quantize_range(&q->params, (uint8_t *)data, offset, size, (const uint8_t *)second);
 }
 
-#else
+#elif !defined(LMC_NO_ENCODER)
 
 /* Without quantisers none can be made, so callers have NULL; any other pointer is refused. */
 LMC__INLINE const lmc__quant_params *lmc__get_quant_params(const lmc_quantizer *q)
@@ -183,7 +181,6 @@ LMC__INLINE lmc_loss lmc__get_quantizer_loss(const lmc_quantizer *q)
     return none;
 }
 
-#ifndef LMC_NO_ENCODER
 LMC__INLINE enum lmc_status lmc__check_quantizer(const lmc_quantizer *q, enum lmc_dtype dtype,
                                                  uint64_t size)
 {
@@ -197,6 +194,4 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
     (void)q, (void)data, (void)offset, (void)size, (void)second;
     return LMC_ERR_UNSUPPORTED;
 }
-#endif
-
 #endif

@@ -54,7 +54,6 @@ static unsigned lmc__get_features(const uint8_t *header)
     return lmc__load32(header + LMC__FEATURES_AT);
 }
 
-/* 8 bytes at `magic` begin a file of a draft. */
 static int lmc__is_draft(const uint8_t *magic)
 {
     return (magic[0] == 0x83 || magic[0] == 0x8C) && memcmp(magic + 1, lmc__magic + 1, 7) == 0;
@@ -76,16 +75,14 @@ LMC__COLD static enum lmc_status lmc__check_header(const uint8_t *header, const 
     LMC__CHECK(!lmc__is_draft(header), LMC_ERR_VERSION);
     LMC__CHECK(memcmp(header, lmc__magic, 8) == 0, LMC_ERR_NOT_LMC); /* R3-1 */
     LMC__CHECK(header[8] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);      /* R3-2 */
-    /* R3-4 */
     LMC__CHECK(k->crc32c(0, header, LMC__HEADER_CRC_AT) == lmc__load32(header + LMC__HEADER_CRC_AT),
-               LMC_ERR_CHECKSUM);
+               LMC_ERR_CHECKSUM);                                              /* R3-4 */
     LMC__CHECK(header[LMC__ALGORITHM_AT] == 1, LMC_ERR_UNSUPPORTED);           /* R3-6 */
     for (i = 11; i < 16; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-7 */
     features = lmc__load64(header + LMC__FEATURES_AT);
     LMC__CHECK((features & ~(uint64_t)LMC__KNOWN_FEATURES) == 0, LMC_ERR_UNSUPPORTED); /* R3-8 */
-    /* R3-10 */
-    LMC__CHECK(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header), LMC_ERR_CORRUPT);
-    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED); /* R3-11 */
+    LMC__VALID(((features & LMC__FEATURE_BASE) != 0) == lmc__has_base(header));        /* R3-10 */
+    for (i = 48; i < 60; i++) LMC__CHECK(header[i] == 0, LMC_ERR_UNSUPPORTED);         /* R3-11 */
     return LMC_OK;
 }
 
@@ -137,14 +134,12 @@ LMC__COLD static enum lmc_status lmc__check_trailer(const uint8_t *trailer, uint
                                                     uint64_t index_size, uint64_t total,
                                                     const lmc__kernels *k)
 {
-    LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_CORRUPT); /* R3-15 */
-    /* R3-16 */
-    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28), LMC_ERR_CHECKSUM);
+    LMC__VALID(memcmp(trailer + 32, lmc__end_magic, 8) == 0); /* R3-15 */
+    LMC__CHECK(k->crc32c(0, trailer, 28) == lmc__load32(trailer + 28),
+               LMC_ERR_CHECKSUM);                                    /* R3-16 */
     LMC__CHECK(trailer[24] == LMC_FORMAT_MAJOR, LMC_ERR_VERSION);    /* R3-17 */
     LMC__CHECK(lmc__load16(trailer + 26) == 0, LMC_ERR_UNSUPPORTED); /* R3-19 */
-    /* R3-20 to R3-22 */
-    LMC__CHECK(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
-                   lmc__load64(trailer + 16) == total,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__load64(trailer) == index_at && lmc__load64(trailer + 8) == index_size &&
+               lmc__load64(trailer + 16) == total); /* R3-20 to R3-22 */
     return LMC_OK;
 }

@@ -20,13 +20,11 @@
  *
  * A name is told by what it shares with that of an earlier entry of the section. */
 
-/* A file of a snapshot. */
 typedef struct lmc__listed_file {
-    lmc_file file;  /* its arrays and strings are in the stream's memory */
-    size_t stream;  /* that it is a part of, */
-    uint64_t start; /* and where in that it begins */
-    /* 1. In lists of damaged files 0: its FILE section is lost. */
-    int is_described;
+    lmc_file file;    /* its arrays and strings are in the stream's memory */
+    size_t stream;    /* that it is a part of, */
+    uint64_t start;   /* and where in that it begins */
+    int is_described; /* 1. In lists of damaged files 0: its FILE section is lost. */
     /* Restoring: 1: some of its blocks were not decoded; where its facts are then (restore.h). */
     int is_unread;
     size_t unread_at;
@@ -35,7 +33,6 @@ typedef struct lmc__listed_file {
     lmc__buffer text_at;
 } lmc__listed_file;
 
-/* What a FILE section describes. */
 typedef struct lmc__stream {
     size_t first_file, n_files;
     size_t first_run, n_runs; /* that cut it, as far as they are known: of whoever keeps runs */
@@ -44,7 +41,6 @@ typedef struct lmc__stream {
     lmc__buffer memory;       /* of its files */
 } lmc__stream;
 
-/* All files of a snapshot, in order. */
 typedef struct lmc__listing {
     lmc__buffer files, streams; /* lmc__listed_file, lmc__stream */
     lmc__path_set paths;
@@ -102,7 +98,6 @@ static enum lmc_status lmc__add_file(lmc__listing *l, lmc__listed_file **file)
     return LMC_OK;
 }
 
-/* The last stream goes, with its files. */
 static void lmc__remove_stream(lmc__listing *l)
 {
     lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
@@ -218,21 +213,17 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
         const uint8_t *name;
         unsigned size;
         LMC__TRY(lmc__get8(c, &size));
-        /* R4-35 */
-        LMC__CHECK(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(size >= 1 && size <= LMC__MAX_DTYPE_SIZE && size <= lmc__left(c)); /* R4-35 */
         name = lmc__take_bytes(c, size);
-        LMC__CHECK(memchr(name, 0, size) == NULL, LMC_ERR_CORRUPT); /* R2-3 */
-        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++)                 /* one dtype has one form */
-            /* R4-36 */
-            LMC__CHECK(strlen(lmc__dtypes[i].name) != size ||
-                           memcmp(lmc__dtypes[i].name, name, size) != 0,
-                       LMC_ERR_CORRUPT);
+        LMC__VALID(memchr(name, 0, size) == NULL);  /* R2-3 */
+        for (i = 1; i <= LMC__LAST_DTYPE_CODE; i++) /* one dtype has one form */
+            LMC__VALID(strlen(lmc__dtypes[i].name) != size ||
+                       memcmp(lmc__dtypes[i].name, name, size) != 0); /* R4-36 */
         t->dtype = lmc__put_chars(x, name, size);
         (void)lmc__put_chars(x, "", 1);
     }
     LMC__TRY(lmc__get8(c, &t->rank));
-    LMC__CHECK(t->rank <= LMC_MAX_RANK, LMC_ERR_CORRUPT); /* R4-37 */
+    LMC__VALID(t->rank <= LMC_MAX_RANK); /* R4-37 */
     t->shape = x->tensors ? x->words + x->n_words : NULL;
     for (i = 0; i < t->rank; i++, x->n_words++) {
         LMC__TRY(lmc__get_varint(c, &v));
@@ -241,7 +232,7 @@ LMC__COLD static enum lmc_status lmc__parse_type(lmc__body_parser *x, lmc_tensor
     if (code == LMC_AUTO) return lmc__get_limited(c, &t->size, LMC__MAX_FILE_SIZE);
     if (!x->tensors) return LMC_OK;
     t->size = lmc__tensor_size(lmc_dtype_bits((enum lmc_dtype)code), t->rank, t->shape);
-    LMC__CHECK(t->size != UINT64_MAX, LMC_ERR_CORRUPT); /* R4-39 */
+    LMC__VALID(t->size != UINT64_MAX); /* R4-39 */
     return LMC_OK;
 }
 
@@ -262,20 +253,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__TENSOR_FORMS, LMC_ERR_UNSUPPORTED); /* R4-29 */
     LMC__TRY(lmc__get_varint(c, &back));
-    LMC__CHECK(!(form & LMC__TENSOR_IS_LIKE) || back != 0, LMC_ERR_CORRUPT); /* R4-30 */
+    LMC__VALID(!(form & LMC__TENSOR_IS_LIKE) || back != 0); /* R4-30 */
     if (back) {
         LMC__TRY(lmc__get8(c, &prefix));
         LMC__TRY(lmc__get8(c, &suffix));
     }
     LMC__TRY(lmc__get_string(c, &middle, &middle_size, LMC__MAX_STRING - prefix - suffix));
-    /* R2-3 */
-    LMC__CHECK(middle_size == 0 || memchr(middle, 0, middle_size) == NULL, LMC_ERR_CORRUPT);
+    LMC__VALID(middle_size == 0 || memchr(middle, 0, middle_size) == NULL); /* R2-3 */
     if (x->tensors && back) {
         const lmc__item *item;
-        LMC__CHECK(back <= x->n_tensors, LMC_ERR_CORRUPT); /* R4-30 */
+        LMC__VALID(back <= x->n_tensors); /* R4-30 */
         reference = &x->tensors[x->n_tensors - back];
         item = &x->items[x->n_tensors - back];
-        LMC__CHECK(prefix + suffix <= item->size, LMC_ERR_CORRUPT); /* R4-31 */
+        LMC__VALID(prefix + suffix <= item->size); /* R4-31 */
         before = item->name;
         behind = item->name + item->size - suffix;
     }
@@ -285,7 +275,7 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
     (void)lmc__put_chars(x, "", 1);
     if (form & LMC__TENSOR_HAS_GAP) {
         LMC__TRY(lmc__get_limited(c, &gap, LMC__MAX_FILE_SIZE));
-        LMC__CHECK(gap != 0, LMC_ERR_CORRUPT); /* R4-33 */
+        LMC__VALID(gap != 0); /* R4-33 */
     }
     if (!(form & LMC__TENSOR_IS_LIKE)) {
         LMC__TRY(lmc__parse_type(x, &t));
@@ -296,20 +286,19 @@ LMC__COLD static enum lmc_status lmc__parse_tensor(lmc__body_parser *x, const lm
         t.size = reference->size;
     }
     if (form & LMC__TENSOR_HAS_LOSS) {
-        LMC__CHECK(lmc__left(c) >= 6, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 6);
         t.loss.generation = lmc__take8(c);
         t.loss.measure = (enum lmc_measure)lmc__take8(c);
         t.loss.error = lmc__take32(c) / 4294967296.0;
-        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED); /* R4-38 */
-        /* R4-38 */
-        LMC__CHECK(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE, LMC_ERR_CORRUPT);
+        LMC__CHECK(t.loss.measure <= LMC_MEASURE_NMSE, LMC_ERR_UNSUPPORTED);        /* R4-38 */
+        LMC__VALID(t.loss.generation >= 1 && t.loss.measure >= LMC_MEASURE_UPDATE); /* R4-38 */
     }
     if (x->tensors) {
         const lmc__item item = {(const uint8_t *)t.name, prefix + middle_size + suffix, NULL, 0,
                                 NULL};
-        LMC__CHECK(gap <= file->size - *position, LMC_ERR_CORRUPT);
+        LMC__VALID(gap <= file->size - *position);
         t.offset = *position + gap;
-        LMC__CHECK(t.size <= file->size - t.offset, LMC_ERR_CORRUPT); /* R4-40 */
+        LMC__VALID(t.size <= file->size - t.offset); /* R4-40 */
         *position = t.offset + t.size;
         x->tensors[x->n_tensors] = t;
         x->items[x->n_tensors] = item;
@@ -332,10 +321,8 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     memset(&file, 0, sizeof file);
     LMC__TRY(lmc__get8(c, &form));
     LMC__CHECK(form <= LMC__FILE_FORMS, LMC_ERR_UNSUPPORTED); /* R4-15 */
-    /* R4-16 */
-    LMC__CHECK(!(form & LMC__FILE_IS_UNKNOWN) ||
-                   (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(form & LMC__FILE_IS_UNKNOWN) ||
+               (!(form & LMC__FILE_IS_DIRECTORY) && x->n_files == 1)); /* R4-16 */
     LMC__TRY(lmc__get8(c, &prefix));
     LMC__TRY(lmc__get_string(c, &rest, &rest_size, LMC__MAX_STRING - prefix));
     if (form & LMC__FILE_IS_DIRECTORY) file.kind = LMC_FILE_DIRECTORY;
@@ -347,23 +334,21 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
         file.mode = (uint32_t)v;
     }
     if (form & LMC__FILE_HAS_MTIME) {
-        LMC__CHECK(lmc__left(c) >= 12, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) >= 12);
         file.has_mtime = 1;
         file.mtime_s = (int64_t)lmc__take64(c);
         file.mtime_ns = lmc__take32(c);
-        LMC__CHECK(file.mtime_ns <= 999999999u, LMC_ERR_CORRUPT); /* R4-21 */
+        LMC__VALID(file.mtime_ns <= 999999999u); /* R4-21 */
     }
     if (!(form & (LMC__FILE_IS_DIRECTORY | LMC__FILE_IS_UNKNOWN)))
         LMC__TRY(lmc__get_limited(c, &n_tensors, LMC__MAX_TENSORS));
-    LMC__CHECK(!x->tensors || prefix <= x->path_size, LMC_ERR_CORRUPT); /* R4-17 */
+    LMC__VALID(!x->tensors || prefix <= x->path_size); /* R4-17 */
     file.path = lmc__put_chars(x, x->path, prefix);
     (void)lmc__put_chars(x, rest, rest_size);
     (void)lmc__put_chars(x, "", 1);
     x->path = file.path;
     x->path_size = prefix + rest_size;
-    /* R4-23 */
-    LMC__CHECK(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!x->tensors || lmc__is_path((const uint8_t *)x->path, x->path_size)); /* R4-23 */
     file.n_tensors = (size_t)n_tensors;
     if (x->tensors && n_tensors) file.tensors = x->tensors + x->n_tensors;
     for (; n_tensors > 0; n_tensors--) LMC__TRY(lmc__parse_tensor(x, &file, &position));
@@ -373,7 +358,7 @@ LMC__COLD static enum lmc_status lmc__parse_file(lmc__body_parser *x, lmc__listi
     f->file = file;
     f->start = x->start;
     if (file.size == LMC_UNKNOWN_SIZE) return LMC_OK;
-    LMC__CHECK(file.size <= LMC__MAX_FILE_SIZE - x->start, LMC_ERR_CORRUPT); /* R4-13 */
+    LMC__VALID(file.size <= LMC__MAX_FILE_SIZE - x->start); /* R4-13 */
     x->start += file.size;
     return LMC_OK;
 }
@@ -395,13 +380,13 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     uint64_t i;
     int pass;
     LMC__TRY(lmc__add_stream(l, &stream));
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     memset(&x, 0, sizeof x);
     for (pass = 0; pass < 2; pass++) {
         x.c.p = body;
         x.c.end = body + size;
         LMC__TRY(lmc__get_limited(&x.c, &x.n_files, LMC__MAX_FILES));
-        LMC__CHECK(x.n_files >= 1, LMC_ERR_CORRUPT); /* R4-14 */
+        LMC__VALID(x.n_files >= 1); /* R4-14 */
         x.path = "";
         x.path_size = 0;
         for (i = 0; i < x.n_files; i++) LMC__TRY(lmc__parse_file(&x, l));
@@ -423,7 +408,7 @@ LMC__COLD static enum lmc_status lmc__parse_stream(lmc__listing *l, const uint8_
     for (i = 0; i < x.n_files; i++) { /* later entries may refer to items no more */
         const size_t n = lmc__listed_at(l, stream->first_file + (size_t)i)->file.n_tensors;
         lmc__sort_items(items, n);
-        LMC__CHECK(!lmc__has_duplicates(items, n), LMC_ERR_CORRUPT); /* R4-41 */
+        LMC__VALID(!lmc__has_duplicates(items, n)); /* R4-41 */
         items += n;
     }
     return LMC_OK;
@@ -439,9 +424,8 @@ static enum lmc_status lmc__check_paths(lmc__listing *l, const lmc__stream *stre
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         const lmc__listed_file *const first = lmc__listed_at(l, 0);
         size_t shared = 0;
-        /* R4-24 */
-        LMC__CHECK(i == 0 || (*file->path && (!first->is_described || *first->file.path)),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(i == 0 ||
+                   (*file->path && (!first->is_described || *first->file.path))); /* R4-24 */
         while (file->path[shared] && file->path[shared] == before[shared]) shared++;
         LMC__TRY(lmc__add_path(&l->paths, file->path, shared, file->kind == LMC_FILE_DIRECTORY));
         before = file->path;

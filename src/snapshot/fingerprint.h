@@ -79,7 +79,6 @@ static uint64_t lmc__sum_words(const lmc__kernels *k, const uint8_t *p, size_t s
     return lmc__load64(head) + k->sum64(p + n, size - n);
 }
 
-/* A file has a fingerprint for each tensor, or one for itself if it has none. */
 static size_t lmc__count_fingerprints(const lmc_file *file)
 {
     return file->n_tensors ? file->n_tensors : 1;
@@ -109,7 +108,6 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
     return piece;
 }
 
-/* The sums of a leaf go to the digest; the last may be short. */
 static void lmc__finish_leaf(lmc__digester *d)
 {
     uint8_t field[12];
@@ -146,7 +144,6 @@ static void lmc__end_fingerprint(lmc__digester *d)
     lmc__begin_fingerprint(d);
 }
 
-/* Tensors that are complete now, also those of no bytes. */
 static void lmc__finish_fingerprints(lmc__digester *d)
 {
     while (d->tensor < d->file->n_tensors && d->tensor_done == d->file->tensors[d->tensor].size)
@@ -190,7 +187,6 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
     }
 }
 
-/* All bytes of the file are absorbed: what is still open is finished. */
 static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);

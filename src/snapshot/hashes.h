@@ -27,8 +27,7 @@ typedef struct lmc__hasher {
     /* The tensor at hand, and how many bytes of the file have come. */
     size_t tensor;
     uint64_t position;
-    /* of that tensor; of the bytes of no tensor */
-    lmc__sha256 sha, outside;
+    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
     /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
     lmc__buffer hashes;
 } lmc__hasher;
@@ -52,7 +51,6 @@ static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
     return LMC_OK;
 }
 
-/* Tensors that have no more bytes to come. */
 LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
 {
     const lmc_file *const f = h->file;
@@ -63,7 +61,6 @@ LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
     return LMC_OK;
 }
 
-/* The file's next bytes. */
 static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
 {
     size_t n;
@@ -82,14 +79,12 @@ static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, si
     return LMC_OK;
 }
 
-/* All of the file has come. */
 static enum lmc_status lmc__end_hashes(lmc__hasher *h)
 {
     LMC__TRY(lmc__finish_hashes(h));
     return lmc__finish_hash(h, &h->outside);
 }
 
-/* How many hashes of content the section has. */
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
     uint64_t n = l->n_files;
@@ -189,7 +184,6 @@ static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
         lmc__sha256_update(sha, entry, 8 + key_size + value_size);
 }
 
-/* n entries, one after another, which were checked. */
 static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
     for (; n != 0; n--) {
@@ -206,14 +200,10 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
 {
     lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
-    /* H-2 */
-    LMC__CHECK(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
     LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
     lmc__state_all_metadata(&sha, metadata, n);
     lmc__sha256_finish(&sha, hash);
-    /* H-5 */
-    LMC__CHECK(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }

@@ -72,7 +72,6 @@ static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
 
-/* All predictions of the file are in place. */
 static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {

@@ -31,7 +31,6 @@
  * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
  * in it. */
 
-/* A run as the index has it. */
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
@@ -49,23 +48,19 @@ typedef struct lmc__metadata_entry {
     size_t size;
 } lmc__metadata_entry;
 
-/* An ancillary section. */
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
 } lmc__ancillary;
 
 typedef struct lmc__tables {
-    /* the INDX section; what is parsed of it points into it */
-    lmc__buffer index;
-    /* lmc__reader_run; lmc__segment, of all of them */
-    lmc__buffer runs, segments;
+    lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
+    lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
     /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
      * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
      * a block's size */
     lmc__buffer rows, block_at;
-    /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
-    lmc__buffer keys, metadata;
+    lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
@@ -116,12 +111,10 @@ typedef struct lmc__index_parser {
     uint64_t position; /* bytes of the last stream that are in runs so far */
 } lmc__index_parser;
 
-/* The last stream, if there is one, is complete. */
 static enum lmc_status lmc__check_stream_end(const lmc__index_parser *x)
 {
     const lmc__listing *const l = &x->t->listing;
-    LMC__CHECK(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams == 0 || x->position == lmc__stream_at(l, l->n_streams - 1)->size);
     return LMC_OK;
 }
 
@@ -140,10 +133,10 @@ static enum lmc_status lmc__parse_file_entry(lmc__index_parser *x, const uint8_t
     for (i = stream->first_file; i < l->n_files; i++) {
         lmc_file *const file = &lmc__listed_at(l, i)->file;
         const uint64_t size = LMC_FINGERPRINT_SIZE * (uint64_t)lmc__count_fingerprints(file);
-        LMC__CHECK(lmc__left(&x->c) >= lmc__facts_head_size(file) + size, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(&x->c) >= lmc__facts_head_size(file) + size);
         if (file->size == LMC_UNKNOWN_SIZE) {
             file->size = lmc__take64(&x->c);
-            LMC__CHECK(file->size <= LMC__MAX_FILE_SIZE, LMC_ERR_CORRUPT);
+            LMC__VALID(file->size <= LMC__MAX_FILE_SIZE);
             stream->size = file->size; /* it is the only one of its stream */
         }
         file->crc = lmc__take32(&x->c);
@@ -161,15 +154,14 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     lmc__tables *const t = x->t;
     lmc__listing *const l = &t->listing;
     lmc__reader_run r;
-    LMC__CHECK(l->n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(l->n_streams);
     memset(&r, 0, sizeof r);
     LMC__TRY(
         lmc__parse_run(&r.run, &t->segments, body, body_size, l, l->n_streams - 1, &x->position));
     LMC__TRY(lmc__check_run_features(&r.run, x->features));
     l->has_records |= r.run.has_records;
-    LMC__CHECK(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
-                   stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
+               stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
     r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
@@ -188,27 +180,26 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     lmc__section section;
     uint64_t stored, size;
     const uint8_t *body;
-    LMC__CHECK(lmc__left(c) >= 5, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) >= 5);
     memcpy(section.kind, lmc__take_bytes(c, 4), 4);
-    LMC__CHECK(lmc__is_kind_valid(section.kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section.kind));
     LMC__TRY(lmc__get_limited(c, &stored, max_offset - x->offset));
-    LMC__CHECK(stored >= LMC__SECTION_HEADER_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(stored >= LMC__SECTION_HEADER_SIZE);
     if (lmc__is_ancillary(&section)) { /* its body is not in the index */
         lmc__ancillary a;
-        LMC__CHECK(x->t->listing.n_streams, LMC_ERR_CORRUPT);
+        LMC__VALID(x->t->listing.n_streams);
         a.at = x->offset;
         a.size = stored;
         memcpy(a.kind, section.kind, 4);
         LMC__TRY(lmc__append(&x->t->ancillary, &a, sizeof a));
     } else {
         LMC__CHECK(lmc__is_known_kind(&section), LMC_ERR_UNSUPPORTED); /* R4-3 */
-        LMC__CHECK(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(!lmc__is_kind(&section, "BLKS") && !lmc__is_kind(&section, "INDX"));
         LMC__TRY(lmc__get_limited(c, &size, stored - LMC__SECTION_HEADER_SIZE));
-        LMC__CHECK(size <= lmc__left(c), LMC_ERR_CORRUPT);
+        LMC__VALID(size <= lmc__left(c));
         body = lmc__take_bytes(c, (size_t)size);
         if (lmc__is_kind(&section, "FILE")) {
-            LMC__CHECK(stored == LMC__SECTION_HEADER_SIZE + size, LMC_ERR_CORRUPT);
+            LMC__VALID(stored == LMC__SECTION_HEADER_SIZE + size);
             LMC__TRY(lmc__parse_file_entry(x, body, (size_t)size));
         } else LMC__TRY(lmc__parse_run_entry(x, body, (size_t)size, stored));
     }
@@ -254,11 +245,11 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
     lmc__get_index_head(&head, body);
-    if (header) LMC__CHECK(memcmp(head.header, header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
+    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
     else LMC__TRY(lmc__check_header(head.header, k));
     x.features = lmc__get_features(head.header);
     for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
-    LMC__CHECK(t->listing.n_streams > 0, LMC_ERR_CORRUPT);
+    LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
     metadata = x.c;
@@ -268,9 +259,8 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     LMC__TRY(lmc__skip_records(&x.c));
     LMC__TRY(lmc__collect_items(items, &t->listing));
     lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__CHECK(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0,
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
     return LMC_OK;

@@ -24,7 +24,6 @@ static enum lmc_status lmc__write_memory(void *user, const void *data, size_t si
     return status;
 }
 
-/* All of it, or it fails. */
 static enum lmc_status lmc__read_memory_at(void *user, uint64_t offset, void *dst, size_t size)
 {
     const lmc_memory *m = (const lmc_memory *)user;

@@ -161,11 +161,9 @@ LMC__COLD static enum lmc_status lmc__note_path(lmc__path_set *set, lmc__sha256 
     if (key == 0) key = 4;
     place = lmc__place_path(&set->table, key);
     /* R4-25: no entry twice; R4-26: nothing is below what is no directory */
-    LMC__CHECK(!(*place & flags & LMC__PATH_IS_ENTRY), LMC_ERR_CORRUPT);
-    LMC__CHECK(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(!(*place & flags & LMC__PATH_IS_ENTRY));
+    LMC__VALID(flags & LMC__PATH_IS_DIRECTORY || !(*place & LMC__PATH_IS_DIRECTORY));
+    LMC__VALID(!(flags & LMC__PATH_IS_DIRECTORY) || (*place & 3) != LMC__PATH_IS_ENTRY);
     set->n += *place == 0;
     *place |= key | flags;
     return LMC_OK;

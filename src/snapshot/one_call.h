@@ -177,7 +177,6 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 }
 
 #ifndef LMC_NO_STDIO
-/* A file to a file. */
 typedef struct lmc__file_to_file {
     FILE *src, *part;
     lmc__buffer part_path;
@@ -242,7 +241,6 @@ LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const 
 }
 #endif
 
-/* The restorer's callbacks. */
 static enum lmc_status lmc__write_part(void *user, const void *data, size_t size)
 {
     return lmc__write_stdio(((const lmc__file_to_file *)user)->part, data, size);

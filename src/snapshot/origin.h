@@ -48,33 +48,27 @@
  * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
  * own, a Content_CRC that does not match is CHECKSUM. */
 
-/* Bytes of a stream. */
 typedef struct lmc__range {
     size_t stream;
     uint64_t start, end;
 } lmc__range;
 
 typedef struct lmc__origin {
-    /* of the base, sorted: lmc__item */
-    lmc__buffer items;
+    lmc__buffer items; /* of the base, sorted: lmc__item */
     /* encoding: its tensors by their names backwards, sorted: lmc__item, of which file_number is
      * the number in items */
     lmc__buffer backwards;
-    /* lmc__range, in order and not touching: what can be read back */
-    lmc__buffer ranges;
-    /* what a conversion is made from */
-    lmc__buffer wide;
+    lmc__buffer ranges; /* lmc__range, in order and not touching: what can be read back */
+    lmc__buffer wide;   /* what a conversion is made from */
     /* of this snapshot: all files up to where it is written or restored */
     const lmc__listing *listing;
-    /* or NULL */
-    const lmc_base *base;
+    const lmc_base *base;                      /* or NULL */
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE]; /* of the base */
     /* of this snapshot, or NULL */
     enum lmc_status (*read_back)(void *user, size_t file_number, uint64_t offset, void *dst,
                                  size_t size);
     void *user;
-    /* read_back reads the base, which is being overwritten; base is NULL */
-    int in_place;
+    int in_place; /* read_back reads the base, which is being overwritten; base is NULL */
 } lmc__origin;
 
 #define LMC__ORIGIN_BUFFERS LMC__ROW(lmc__origin, items, listing)
@@ -147,7 +141,6 @@ static size_t lmc__first_named(const lmc__origin *o, const char *name)
     return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
 }
 
-/* The item is in the base's file of that path. */
 static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
 {
     return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
@@ -172,7 +165,6 @@ LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path
     return found;
 }
 
-/* The same for a part of another item. */
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
     const lmc__item *item;
@@ -243,7 +235,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-/* Same dtype and shape. */
 static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
 {
     return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
@@ -401,7 +392,6 @@ static uint32_t lmc__find_segment(const lmc__run *run, uint64_t offset)
     return (uint32_t)i - 1;
 }
 
-/* A place in a file of the base, or of this snapshot. */
 typedef struct lmc__place {
     size_t file_number;
     uint64_t start;

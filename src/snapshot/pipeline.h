@@ -27,7 +27,6 @@
  * no threads but the caller's, and nothing outlives a step. A wave has LMC__WAVE_SIZE decoded bytes
  * for each worker, or one block if that is larger, whatever the file's size. */
 
-/* A block of a snapshot. */
 typedef struct lmc__snapshot_job {
     lmc__job job;
     size_t first_piece, n_pieces; /* of the block's content, in coder.pieces */
@@ -36,16 +35,13 @@ typedef struct lmc__snapshot_job {
     size_t head_size;
     /* encoding: room for a copy of what is encoded, if that is wanted later; or NULL */
     uint8_t *content;
-    /* encoding: job.src is not the coder's, so it may change at any time */
-    int may_change;
-    size_t run; /* a reader's: number of its run */
+    int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
+    size_t run;     /* a reader's: number of its run */
     /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
      * only compared */
     int is_written;
-    /* restoring: its prediction is not there, so only its payload is checked */
-    int is_unread;
-    /* restoring with write_at: where in the file the block belongs */
-    uint64_t file_offset;
+    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
 /* Bytes to be written, which stay where they are until then. */
@@ -119,7 +115,6 @@ static enum lmc_status lmc__set_coder(lmc__coder *c, size_t block_size, unsigned
  * for the workers rarer, less keeps the four buffers in the caches (bench/tried.md). */
 #define LMC__WAVE_SIZE ((size_t)512 << 10)
 
-/* Decoded bytes of a wave of blocks of up to block_size bytes. */
 static uint64_t lmc__get_wave_size(const lmc__coder *c, size_t block_size)
 {
     return (uint64_t)lmc__count_workers(c->parallel) *
@@ -285,7 +280,6 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = c->write_at(c->sink.user, job->file_offset, content, info->size);
 }
 
-/* The first error of n jobs, in order. */
 static enum lmc_status lmc__jobs_status(const lmc__coder *c, size_t n)
 {
     size_t i;
@@ -383,11 +377,8 @@ static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
 static enum lmc_status lmc__check_block_features(const uint8_t *header, uint64_t features)
 {
     const unsigned layout = header[2] >> LMC__LAYOUT_SHIFT, grouping = header[3];
-    /* R3-12 */
-    LMC__CHECK(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED),
-               LMC_ERR_CORRUPT);
-    /* R3-13 */
-    LMC__CHECK(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)), LMC_ERR_CORRUPT);
+    LMC__VALID(layout != LMC__LAYOUT_QUANTIZED || (features & LMC__FEATURE_QUANTIZED)); /* R3-12 */
+    LMC__VALID(!grouping || (features & (LMC__FEATURE_BASE | LMC__FEATURE_OWN)));       /* R3-13 */
     return LMC_OK;
 }
 
@@ -408,7 +399,6 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
-/* The pieces of a wave that was coded, in order. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;

@@ -12,7 +12,10 @@
 /* What is to be said of a tensor that is written; generation 0: nothing was lost. */
 static lmc_loss lmc__get_loss(const lmc_tensor *t)
 {
-    return lmc__get_quant_params(t->quantizer) ? lmc__get_quantizer_loss(t->quantizer) : t->loss;
+#ifndef LMC_NO_ENCODER
+    if (lmc__get_quant_params(t->quantizer)) return lmc__get_quantizer_loss(t->quantizer);
+#endif
+    return t->loss;
 }
 
 /* How an entry may refer to another one, and bytes of it that depend on that. */
@@ -36,7 +39,6 @@ static unsigned lmc__count_shared(const char *a, const char *b, size_t n, int st
     return i;
 }
 
-/* Of what Dtype, Rank, Shape and Size take. */
 static uint64_t lmc__count_type_bytes(const lmc_tensor *t, enum lmc_dtype dtype)
 {
     uint64_t n = 2;
@@ -128,7 +130,6 @@ static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t po
     return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
 }
 
-/* The entries of a file's tensors. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;

@@ -26,32 +26,30 @@
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place; only the first and the last of a range may be wanted in part, and
+ * which is read to that place. Only the first and the last of a range may be wanted in part, and
  * take a buffer.
  *
  * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Links are mostly cut alike: then a block goes through all of them at one
- * place, from the full snapshot up, and each link's decoder turns what is there into its own.
+ * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
  *
  *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
  *
- * Where they are not cut alike, a link is asked for less than a block, again and again for
- * neighbours. It then decodes to a *window*, from which the next questions are answered. What all
- * of that may cost is bounded (work.h). Links that are used one at a time share the buffers of a
- * lender: so nothing of the coder may be in use while a prediction is read, which may need it.
+ * Where they are not, a link is asked for less than a block, again and again for neighbours. It
+ * then decodes to a *window*, from which the next questions are answered. What all of that may cost
+ * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
+ * while a prediction is read.
  *
- * Two kinds of snapshots are read by this: intact ones, and what salvage found of damaged ones. The
- * latter bring tables with gaps, and a way to read a run of their own (read_run). */
+ * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
+ * read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
-     * code of several runs that are read together; else none */
+     * code of several runs; else none */
     lmc__buffer held;
     /* of what is being read whole; the body of the section of hashes, once they were asked for */
     lmc__buffer fingerprints, hashes;
     /* lmc__item: of all tensors, of all files; once one was searched (find.h) */
     lmc__buffer names, paths;
-    /* predictions of blocks that are not wanted whole: by another snapshot; by this one, for which
-     * the first may be needed */
+    /* predictions of blocks that are not wanted whole: by another snapshot, by this one */
     lmc__buffer base[2];
     uint64_t held_at;
     lmc_source source;
@@ -59,17 +57,14 @@ struct lmc_reader {
     /* the lender's, or the own one */
     lmc__coder own_coder, *coder;
     lmc__tables tables;
-    /* what the header tells; all features, if it is lost */
-    lmc_snapshot_info info;
+    lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
     /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
     int is_complete;
     /* it is that of a lmc_salvage */
     int is_salvage;
     lmc__origin origin;
-    /* for those who read this as a base; for its own runs, as predictions of others of its runs */
-    lmc__windows as_base, back;
-    /* the chain's: own_meter, or that of the base or lender */
-    lmc__meter own_meter, *meter;
+    lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
+    lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
     /* snapshots of the chain that are known to be read by this meter, this one included */
     uint64_t n_links;
     /* the file or the tensor that is being read whole, to know its fingerprint; or NULL */
@@ -77,10 +72,8 @@ struct lmc_reader {
     /* What open.h sets. Bytes [offset, offset + size) of a run, to dst: */
     enum lmc_status (*read_run)(lmc_reader *reader, size_t number, uint64_t offset, uint8_t *dst,
                                 size_t size);
-    /* what a larger struct has beside; or NULL */
-    void (*free_extra)(lmc_reader *reader);
-    /* of that, which begins with this one */
-    size_t struct_size;
+    void (*free_extra)(lmc_reader *reader); /* what a larger struct has beside; or NULL */
+    size_t struct_size;                     /* of that, which begins with this one */
 };
 #define LMC__READER_BUFFERS LMC__ROW(lmc_reader, held, held_at)
 
@@ -88,7 +81,6 @@ static lmc__listed_file *lmc__file_at(const lmc_reader *r, size_t i)
 {
     return lmc__listed_at(&r->tables.listing, i);
 }
-/* The stream of a file. */
 static const lmc__stream *lmc__stream_of(const lmc_reader *r, const lmc__listed_file *f)
 {
     return lmc__stream_at(&r->tables.listing, f->stream);
@@ -143,7 +135,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-/* No bytes are held any more. */
 static void lmc__let_go(lmc_reader *r)
 {
     lmc__free_buffer(&r->held);
@@ -157,13 +148,13 @@ static uint64_t lmc__index_limit(const lmc_reader *r)
 }
 
 /* The INDX section, which is at that place and within the file, to empty tables. If it begins
- * before what is held, the tail, it is read with as many bytes before it: these are held then, and
- * have the rows of most files. */
+ * before the tail, which is held, as many bytes before it are read, too, and held then: they have
+ * the rows of most files. */
 LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, uint64_t at,
                                                  uint64_t size)
 {
     const size_t before = at < r->held_at ? (size_t)lmc__min64(r->held.size, at) : 0;
-    LMC__CHECK(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE, LMC_ERR_CORRUPT);
+    LMC__VALID(size >= LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE);
     if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__read_to(r, &t->index, at - before, before + size));
     t->index.size = (size_t)size;
@@ -176,8 +167,8 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base are looked for only if that is at hand: a delta may be
- * listed without. */
+ * predict them are there. Those of a base only if that is at hand: a delta may be listed
+ * without. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -192,14 +183,12 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     return LMC_OK;
 }
 
-/* Keeps what an intact header tells; the base, if there is one, is the one that it names. */
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
     return r->origin.base ? lmc__check_base(&r->origin, header) : LMC_OK;
 }
 
-/* Reads the header and checks it. */
 LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header)
 {
     const size_t size = (size_t)lmc__min64(r->source.size, LMC__HEADER_SIZE);
@@ -218,7 +207,7 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
     for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
         lmc_block_info info;
         LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__CHECK(info.encoded_size <= left, LMC_ERR_CORRUPT);
+        LMC__VALID(info.encoded_size <= left);
         lmc__store32(rows, (uint32_t)info.encoded_size);
         lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
         code += info.encoded_size;
@@ -249,13 +238,12 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     block_at = (uint64_t *)(void *)t->block_at.data + first_block;
     for (i = 0; i < n; i++) {
         const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
-        LMC__CHECK(encoded > LMC_BLOCK_HEADER_SIZE &&
-                       encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i),
-                   LMC_ERR_CORRUPT);
+        LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
+                   encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
         block_at[i] = at;
         at += encoded;
     }
-    LMC__CHECK(at == run->end, LMC_ERR_CORRUPT); /* R8-8 */
+    LMC__VALID(at == run->end); /* R8-8 */
     block_at[i] = at;
     t->rows.size += (size_t)size;
     t->block_at.size += 8 * ((size_t)n + 1);
@@ -264,8 +252,8 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index: to fetch them again would be a request for nothing. Those that
- * are wrong are no reason not to open the file: whoever wants them will be told. */
+/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
+ * will be told. */
 static enum lmc_status lmc__keep_rows(lmc_reader *r)
 {
     const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
@@ -279,16 +267,15 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
     return LMC_OK;
 }
 
-/* What the rows say of a block; they were read. */
 static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
 {
     return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
-/* One read: the tail, which has the trailer, mostly the index and the rows of blocks, and a copy of
- * the header. A second one for what of a large index lies before it. The header itself is read
- * where it is in the tail, or where the file does not end as LMC files do, so that it tells what
- * else it may be. Header, index and trailer must leave nothing out. */
+/* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
+ * header. A second one for what of a large index lies before it. The header itself is read where it
+ * is in the tail, or where the file does not end as LMC files do: then it tells what else it may
+ * be. Header, index and trailer must leave nothing out. */
 LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
 {
     const uint64_t total = r->source.size;
@@ -308,17 +295,15 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
     LMC__TRY(lmc__check_trailer(trailer, index_at, index_size, total, k));
-    LMC__CHECK(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
-                   index_size == total - LMC__TRAILER_SIZE - index_at,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(index_at >= LMC__HEADER_SIZE && index_at <= total - LMC__TRAILER_SIZE &&
+               index_size == total - LMC__TRAILER_SIZE - index_at);
     LMC__TRY(lmc__read_index(r, &r->tables, index_at, index_size));
     LMC__TRY(lmc__get_section(&section, r->tables.index.data, k));
-    LMC__CHECK(lmc__is_kind(&section, "INDX") &&
-                   section.size == index_size - LMC__SECTION_HEADER_SIZE,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, "INDX") &&
+               section.size == index_size - LMC__SECTION_HEADER_SIZE);
     LMC__TRY(lmc__parse_index(&r->tables, k, has_header ? header : NULL, total, &r->coder->in[0],
                               &offset));
-    LMC__CHECK(offset == index_at, LMC_ERR_CORRUPT);
+    LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
     LMC__TRY(lmc__keep_rows(r));
@@ -361,12 +346,11 @@ static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint
     return i - 1;
 }
 
-/* Code that is fetched at once. A source that several workers read at once is near: there each
- * reads a block. */
+/* Code that is fetched at once; with parallel_reads each worker reads a block. */
 #define LMC__FETCH_SIZE ((uint64_t)16 << 20)
 
-/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: or,
- * that ends there. Of what stands at an end of the run no rows are wanted. */
+/* Byte `position` of the stream, in that run, is in the block that begins at *found; is_end: that
+ * ends there. At an end of the run no rows are wanted. */
 static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t position,
                                          int is_end, uint64_t *found)
 {
@@ -380,8 +364,7 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 }
 
 /* Bytes [offset, offset + size) of a stream are wanted. Where they are of several runs, the code of
- * the first ones, as much as is fetched at once, is read in one request, with the sections between
- * them; the others follow when it is their turn. */
+ * the first ones, as much as is fetched at once, is read in one request. */
 static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, uint64_t offset,
                                       uint64_t size)
 {
@@ -407,9 +390,9 @@ static enum lmc_status lmc__hold_runs(lmc_reader *r, const lmc__stream *stream, 
     return to == first->end ? LMC_OK : lmc__hold(r, from, to - from); /* alone */
 }
 
-/* Bytes [offset, end) of a run that are wanted, and where they go; of its blocks those that are
- * fetched at once, whose code lies side by side: so many, from number first on. head: bytes of the
- * prediction of the first one, if that is not wanted whole. */
+/* Bytes [offset, end) of a run that are wanted, and where they go; its n blocks from number first
+ * on are fetched at once. head: bytes of the prediction of the first one, if that is not wanted
+ * whole. */
 typedef struct lmc__wanted {
     size_t number;
     uint64_t offset, end;
@@ -418,7 +401,6 @@ typedef struct lmc__wanted {
     size_t n, head;
 } lmc__wanted;
 
-/* Predictions of blocks that are not wanted whole go there. */
 static lmc__buffer *lmc__part_base(lmc_reader *r, const lmc__run *run)
 {
     return &r->base[run->prediction == LMC__PREDICT_OWN];
@@ -453,8 +435,8 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
                 : LMC_OK;
 }
 
-/* The header of a block that is in memory as far as the index says: it must be the very one that
- * the index knows, and not one of another file with the same number and size. */
+/* The header of a block, which must be the very one that the index knows, and not one of another
+ * file with the same number and size. */
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
@@ -462,15 +444,13 @@ static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number,
     const uint8_t *entry = lmc__row_at(&r->tables, run, block);
     LMC__TRY(
         lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__CHECK(info->encoded_size == lmc__load32(entry) &&
-                   lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4),
-               LMC_ERR_CORRUPT);
-    LMC__CHECK(info->size == lmc__block_size_at(&run->run, block), LMC_ERR_CORRUPT);
+    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
+    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
-/* A task: arg is the reader. A block that is not the one that the index knows is refused before it
- * is decoded. If the source can be read by several at once, each reads what it decodes. */
+/* A task: arg is the reader. With parallel_reads each reads what it decodes. */
 static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 {
     lmc_reader *const r = (lmc_reader *)arg;
@@ -492,7 +472,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 }
 
 /* Decodes n of the blocks that are fetched, from number first on: their predictions are there, and
- * their code is, or will be, in c->in[0]. */
+ * their code is, or with parallel_reads will be, in c->in[0]. */
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
@@ -530,9 +510,9 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     return lmc__report_progress(c, wanted);
 }
 
-/* Bytes [offset, offset + size) of a run, within it: as many blocks at a time as are fetched at
- * once, a wave at least. First predictions, which may need the coder's buffers; then the code, and
- * wave by wave. has_code: all of it is in the coder's, and not too much. */
+/* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
+ * at least. First predictions, which may need the coder's buffers; then the code, and wave by wave.
+ * has_code: all of it is there. */
 static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t offset, uint8_t *dst,
                                         size_t size, int has_code)
 {
@@ -572,8 +552,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Where all of a run is wanted, and its code is not too much, that is read
- * in one request, and its rows are made of it. */
+/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+ * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
@@ -597,11 +577,10 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     return status;
 }
 
-/* Fills a window from the block on that has byte `at` of the run. Of neighbours that were asked for
- * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE, and ends at a
- * multiple of that: so what is asked for from front to back is decoded once, and what is asked for
- * here and there costs a block. A neighbour that is lost must not cost this one: then it is read
- * alone, and of damaged files always. */
+/* Fills a window from the block on that has byte `at` of the run. Of neighbours that are asked for
+ * one after another it takes twice as many bytes as before, up to LMC__WINDOW_SIZE: so what is
+ * asked for from front to back is decoded once, and what is asked for here and there costs a block.
+ * Where a neighbour is damaged, the block is read alone. */
 static enum lmc_status lmc__fill_window(lmc_reader *r, lmc__windows *windows, size_t number,
                                         uint64_t at)
 {
@@ -664,8 +643,7 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
     return LMC_OK;
 }
 
-/* A request: without windows one of the reader's caller, else of a decoder. What a decoder asks for
- * on its way through a file shares what it may cost. */
+/* A request: without windows one of the reader's caller, else of a decoder (work.h). */
 static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, size_t file_number,
                                        uint64_t offset, void *dst, size_t size)
 {
@@ -677,7 +655,6 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     return status;
 }
 
-/* lmc_base's read. */
 static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
@@ -685,9 +662,9 @@ static enum lmc_status lmc__read_as_base(void *user, size_t file_number, uint64_
     return lmc__read_range(r, &r->as_base, file_number, offset, dst, size);
 }
 
-/* What a reader's origin reads back: its own file, by windows of its own, for in the others might
- * be what is just being read. It refers to nothing of this snapshot (lmc__add_run), so this is one
- * level deep; in damaged files runs may lie one over the other, so it is asked again. */
+/* What a reader's origin reads back: its own file, by windows of its own, for what is just being
+ * read may be in the others. It refers to nothing of this snapshot (lmc__add_run), which in damaged
+ * files is checked again. */
 static enum lmc_status lmc__read_reader_back(void *user, size_t file_number, uint64_t offset,
                                              void *dst, size_t size)
 {
@@ -708,7 +685,7 @@ LMC_API lmc_base lmc_reader_base(lmc_reader *reader)
 }
 
 /* All of `whole`, which begins at that offset of the file: its fingerprints must be what the index
- * says, which tells whole blocks of another snapshot. *crc: of all its bytes, as blocks say. */
+ * says. *crc: of all its bytes. */
 LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_number,
                                                    const lmc_file *whole, uint64_t offset,
                                                    void *dst, uint32_t *crc)
@@ -730,9 +707,8 @@ LMC__COLD static enum lmc_status lmc__read_checked(lmc_reader *r, size_t file_nu
     for (i = 0; i < n; i++) {
         const uint8_t *const fingerprint =
             whole->n_tensors ? whole->tensors[i].fingerprint : whole->fingerprint;
-        LMC__CHECK(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
-                          LMC_FINGERPRINT_SIZE) == 0,
-                   LMC_ERR_CORRUPT); /* R8-11 */
+        LMC__VALID(memcmp(digester.fingerprints + LMC_FINGERPRINT_SIZE * i, fingerprint,
+                          LMC_FINGERPRINT_SIZE) == 0); /* R8-11 */
     }
     return LMC_OK;
 }

@@ -63,7 +63,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     if (size > dst_cap) return LMC_ERR_DST_TOO_SMALL;
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at, head, sizeof head));
     LMC__TRY(lmc__get_section(&section, head, k));
-    LMC__CHECK(lmc__is_kind(&section, kind) && section.size == size, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind(&section, kind) && section.size == size);
     LMC__TRY(lmc__read_at(r, lmc__ancillary_at(r, i)->at + sizeof head, dst, (size_t)size));
     LMC__CHECK(k->crc32c(0, (const uint8_t *)dst, (size_t)size) == section.body_crc,
                LMC_ERR_CHECKSUM);

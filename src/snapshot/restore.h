@@ -24,7 +24,7 @@
  * decoded then the payload's CRC is compared, and what the index says of their files is believed.
  *
  * The stream is read into two buffers in turn. Blocks are decoded from where they lie; what begins
- * at the end of one buffer is moved to before what the other one holds, where room was left for it:
+ * at the end of one buffer is moved to before what the other one holds:
  *
  *     in[0]  |room|--- section --|=== block 0 ===|=== block 1 ===|=== bl|
  *                                                               at ^   ^ end
@@ -32,23 +32,21 @@
  *                             at ^  ^ next_room: what the stream brought
  *
  * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded from the other. A wave ends where its decoded bytes do not fit into
- * `out`, where a block of it lies in the buffer that is to be read to (is_other_used), and before a
- * section that refers to this snapshot.
+ * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
+ * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
+ * refers to this snapshot.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
- * bodies are taken as they come. So a hostile size makes nothing grow before as many bytes have
- * really come.
+ * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
+ * come.
  *
- * A block goes to write() after its CRC was compared, in its order, one wave later; with write_at,
- * in the wave that decodes it, in any order, if its stream is one file. begin_file and end_file
- * come between waves; where a wave has bytes of several files, what is before the last border is
- * written at once. Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
+ * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
+ * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
-    /* of the section at hand; of a RUN, its segments */
-    lmc__buffer body, segments;
-    lmc__buffer key;    /* of the metadata, with a zero byte behind it */
-    lmc__buffer items;  /* names and fingerprints of everything, at the end */
+    lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
+    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
     lmc__coder coder;
@@ -67,11 +65,10 @@ typedef struct lmc__restorer {
     uint64_t read_limit; /* the most that the next read asks for */
     uint64_t offset;     /* bytes of the stream from its beginning to `at` */
 
-    /* -- what has been seen -- */
-    uint8_t header[LMC__HEADER_SIZE];
-    lmc__index_builder index; /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;       /* with options.check_hashes: of what was restored */
-    lmc__listing listing;     /* all files that were described */
+    uint8_t header[LMC__HEADER_SIZE]; /* -- what has been seen -- */
+    lmc__index_builder index;         /* what the INDX section must say, byte by byte */
+    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
+    lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
     uint64_t total; /* bytes of all runs */
@@ -102,7 +99,6 @@ typedef struct lmc__restorer {
 /* The first, as there may be little. Then four times as many with each read, up to those. */
 #define LMC__FIRST_READ_SIZE 65536u
 
-/* The file that was begun. */
 static lmc__listed_file *lmc__restored_file(const lmc__restorer *r)
 {
     return lmc__listed_at(&r->listing, r->file);
@@ -119,7 +115,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
-/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index are
+/* Of a file some of whose blocks were not decoded, the CRC and the fingerprints in the index:
  * those, or zero if that is NULL. */
 static void lmc__set_facts(lmc__restorer *r, lmc__listed_file *f, const uint8_t *entries)
 {
@@ -146,7 +142,7 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
-/* What a wave has decoded, at data, is to be written with the next one. Where files end in it, all
+/* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 {
@@ -171,9 +167,8 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
 }
 
 /* Decodes the wave that is planned, which may be empty; beside that writes what the wave before has
- * made, and reads on if the other buffer is free. Then the pieces are absorbed, in order, and `out`
- * changes sides: what was decoded is handed to the next wave to be written. Without threads it is
- * written at once. */
+ * made, and reads on if the other buffer is free. Without threads what was decoded is written at
+ * once. */
 static enum lmc_status lmc__decode_wave(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -205,9 +200,9 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     return lmc__report_progress(c, size_of_wave);
 }
 
-/* Goes on to the other buffer, to whose front what is left of this one moves. If nothing comes any
- * more, nothing changes. Room before what was read is that for the largest block of the run at hand
- * then; the next run's may be larger, and then what was read moves up. */
+/* Goes on to the other buffer, to whose front what is left of this one moves; that may be more than
+ * the room there, which was for the blocks of another run. If nothing comes any more, nothing
+ * changes. */
 static enum lmc_status lmc__turn_buffer(lmc__restorer *r)
 {
     lmc__coder *c = &r->coder;
@@ -251,8 +246,7 @@ static enum lmc_status lmc__fetch_all(lmc__restorer *r, size_t size)
     return LMC_OK;
 }
 
-/* The next size bytes, which are there: they are used now, but stay where they are until more are
- * fetched. */
+/* The next size bytes, which are there, and stay until more are fetched. */
 static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
 {
     r->at += size;
@@ -260,9 +254,8 @@ static const uint8_t *lmc__consume(lmc__restorer *r, size_t size)
     return r->at - size;
 }
 
-/* The section's body, as it comes, to a buffer: memory grows with what is really there, not with
- * what the section's header claims. NULL: it is not kept, and may have any size. Its CRC is
- * compared, so whoever parses it parses what was written. */
+/* The section's body, as it comes, to a buffer, and its CRC is compared. NULL: it is not kept, and
+ * may have any size. */
 LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__section *section,
                                                 lmc__buffer *body)
 {
@@ -282,8 +275,7 @@ LMC__COLD static enum lmc_status lmc__read_body(lmc__restorer *r, const lmc__sec
     return LMC_OK;
 }
 
-/* An ancillary section. It is not kept, but for that of hashes of the kind that is known, if they
- * are to be checked: there is one at most. */
+/* An ancillary section. It is not kept, but for that of hashes, if they are to be checked. */
 LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__section *section)
 {
     int is_kept = 0;
@@ -292,16 +284,16 @@ LMC__COLD static enum lmc_status lmc__skip_section(lmc__restorer *r, const lmc__
         LMC__TRY(lmc__fetch_all(r, LMC__HASH_HEAD_SIZE));
         is_kept = lmc__is_hash_body(r->at, LMC__HASH_HEAD_SIZE);
     }
-    LMC__CHECK(!is_kept || r->hashes.size == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(r->listing.n_streams && !r->has_rows, LMC_ERR_CORRUPT);
+    LMC__VALID(!is_kept || r->hashes.size == 0);
+    LMC__VALID(r->listing.n_streams && !r->has_rows);
     r->n_ancillary++;
     LMC__TRY(lmc__index_section(&r->index, section->kind, NULL, section->size));
     return lmc__read_body(r, section, is_kept ? &r->hashes : NULL);
 }
 
-/* A FILE section. All that can be refused is refused before the caller hears of its files: a path
- * twice, a nameless file that is not alone, sizes over the limit. What is not known yet of them the
- * index gets room for. In place, blocks that have bytes of two files could not be written. */
+/* A FILE section. All that can be refused is refused before the caller hears of its files. What is
+ * not known yet of them the index gets room for. In place, blocks that have bytes of two files
+ * could not be written. */
 static enum lmc_status lmc__restore_files(lmc__restorer *r, const lmc__section *section)
 {
     const lmc_restore_options *o = r->options;
@@ -333,7 +325,7 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (l->n_streams == 0) return LMC_OK;
     stream = lmc__stream_at(l, l->n_streams - 1);
     if (stream->is_unknown) stream->size = r->position;
-    LMC__CHECK(r->position == stream->size, LMC_ERR_CORRUPT);
+    LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
     LMC__TRY(lmc__end_restored(r));
     while (++r->file < l->n_files) {
@@ -358,9 +350,8 @@ static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job
     return LMC_OK;
 }
 
-/* Makes the block at hand a job of the wave. Its header is checked against its number and what the
- * run says of its size; a prediction is read to where the block will be decoded over it. unread:
- * LMC_OK, or why there is no prediction.
+/* Makes the block at hand a job of the wave; a prediction is read to where the block will be
+ * decoded over it. unread: LMC_OK, or why there is no prediction.
  *
  * In place, a block is written already (done_size) or it is not; one that done_size cuts in two
  * cannot be. What is written is read back and compared, and not handed to write() again. */
@@ -378,7 +369,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     lmc__job *job;
     LMC__TRY(lmc__fetch_all(r, LMC_BLOCK_HEADER_SIZE));
     LMC__TRY(lmc__read_block_info(c->wave.k, r->at, LMC_BLOCK_HEADER_SIZE, (uint32_t)block, &info));
-    LMC__CHECK(info.size == size, LMC_ERR_CORRUPT); /* R5-5 */
+    LMC__VALID(info.size == size); /* R5-5 */
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
@@ -400,7 +391,7 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->is_own = lmc__is_own_prediction(run);
     block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
-    if (info.has_prediction) LMC__CHECK(run->prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+    if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
         LMC__TRY(r->origin.read_back(r->origin.user, r->file, run->start + offset, job->dst, size));
     } else if (info.has_prediction && unread != LMC_OK) {
@@ -427,14 +418,13 @@ static enum lmc_status lmc__why_unread(const lmc__restorer *r, const lmc__run *r
 }
 
 /* A RUN section and its blocks. A run that refers to its own snapshot reads back what write() was
- * given, so that must have reached the caller: the wave is decoded, and what it made is written,
- * before its first prediction is read. */
+ * given: so all that is decoded or planned is written before its first prediction is read. */
 static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *section)
 {
     enum lmc_status unread;
     uint64_t block;
     lmc__run run;
-    LMC__CHECK(r->listing.n_streams && r->n_runs < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams && r->n_runs < UINT32_MAX);
     LMC__TRY(lmc__read_body(r, section, &r->body));
     r->segments.size = 0;
     LMC__TRY(lmc__parse_run(&run, &r->segments, r->body.data, r->body.size, &r->listing,
@@ -458,25 +448,22 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     return LMC_OK;
 }
 
-/* The table of blocks: as they were. */
 static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *section)
 {
     const lmc__buffer *const rows = &r->index.rows;
-    LMC__CHECK(r->listing.n_streams, LMC_ERR_CORRUPT);
+    LMC__VALID(r->listing.n_streams);
     LMC__TRY(lmc__index_run_end(&r->index));
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    /* R8-1, R8-2 */
-    LMC__CHECK(r->body.size == rows->size &&
-                   (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(
+        r->body.size == rows->size &&
+        (rows->size == 0 || memcmp(r->body.data, rows->data, rows->size) == 0)); /* R8-1, R8-2 */
     r->has_rows = 1;
     return LMC_OK;
 }
 
-/* The INDX section. Its entries must be those that were built on the way, byte for byte: that
- * checks sizes, CRCs, offsets, fingerprints and names at once. What is not known of files is what
- * the index says. What is left is the counts, the metadata, the snapshot's fingerprint and hashes.
- * *metadata: where that begins, n entries. */
+/* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
+ * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
+ * fingerprint and hashes. What is not known of files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
                                           lmc__cursor *metadata, uint32_t *n)
@@ -487,36 +474,30 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__CHECK(r->body.size >= LMC__INDEX_BODY_SIZE &&
-                   r->body.size - LMC__INDEX_BODY_SIZE >= entries->size,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
+               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
     lmc__get_index_head(&head, r->body.data);
-    /* R8-3 */
-    LMC__CHECK(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0, LMC_ERR_CORRUPT);
-    LMC__CHECK(head.n_sections == n_sections, LMC_ERR_CORRUPT); /* R8-5 */
+    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
+    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
     c.p = r->body.data + LMC__INDEX_BODY_SIZE;
     c.end = r->body.data + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__CHECK(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
     *metadata = c;
     *n = head.n_metadata;
     LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    /* R8-4 */
-    LMC__CHECK(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0, LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
-    LMC__CHECK(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0,
-               LMC_ERR_CORRUPT);
+    LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-/* Hands out n entries of metadata, which were checked. */
 static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
 {
     const lmc_restore_options *const o = r->options;
@@ -532,8 +513,7 @@ static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, u
     return LMC_OK;
 }
 
-/* All of the stream, of which not a byte may be left. The loop takes one section at a time; a run
- * takes its blocks with it. */
+/* All of the stream, of which not a byte may be left. */
 static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const lmc__kernels *k = r->coder.wave.k;
@@ -552,7 +532,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         index_at = r->offset;
         LMC__TRY(lmc__fetch_all(r, LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__get_section(&section, lmc__consume(r, LMC__SECTION_HEADER_SIZE), k));
-        LMC__CHECK(r->has_rows == lmc__is_kind(&section, "INDX"), LMC_ERR_CORRUPT); /* R4-9 */
+        LMC__VALID(r->has_rows == lmc__is_kind(&section, "INDX")); /* R4-9 */
         if (r->has_rows) break;
         if (lmc__is_ancillary(&section)) {
             LMC__TRY(lmc__skip_section(r, &section));
@@ -571,8 +551,7 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
-    /* R3-22 */
-    LMC__CHECK(r->at == r->end, LMC_ERR_CORRUPT); /* nothing follows the trailer */
+    LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
     LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
     return r->unread;
 }

@@ -44,15 +44,10 @@ static int lmc__is_own_prediction(const lmc__run *run)
     return run->prediction == LMC__PREDICT_OWN || run->prediction == LMC__PREDICT_TEXT;
 }
 
-/* The file may have such runs, as its header says. */
 static enum lmc_status lmc__check_run_features(const lmc__run *run, unsigned features)
 {
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE),
-               LMC_ERR_CORRUPT);
-    /* R3-12 */
-    LMC__CHECK(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN),
-               LMC_ERR_CORRUPT);
+    LMC__VALID(run->prediction != LMC__PREDICT_BASE || (features & LMC__FEATURE_BASE)); /* R3-12 */
+    LMC__VALID(run->prediction != LMC__PREDICT_OWN || (features & LMC__FEATURE_OWN));   /* R3-12 */
     return LMC_OK;
 }
 
@@ -74,13 +69,12 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     uint64_t block_size;
     memset(run, 0, sizeof *run);
     LMC__TRY(lmc__get_limited(c, &run->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(run->size >= 1, LMC_ERR_CORRUPT); /* R4-42 */
+    LMC__VALID(run->size >= 1); /* R4-42 */
     LMC__TRY(lmc__get_varint(c, &block_size));
-    /* R4-43 */
     LMC__CHECK(block_size >= (uint64_t)1 << LMC__MIN_LOG2_BLOCK &&
                    block_size <= (uint64_t)1 << LMC__MAX_LOG2_BLOCK &&
                    (block_size & (block_size - 1)) == 0,
-               LMC_ERR_UNSUPPORTED);
+               LMC_ERR_UNSUPPORTED); /* R4-43 */
     LMC__TRY(lmc__get8(c, &run->prediction));
     LMC__CHECK(run->prediction < LMC__PREDICTIONS, LMC_ERR_UNSUPPORTED); /* R4-44 */
     if (run->prediction > LMC__PREDICT_OWN) {
@@ -89,7 +83,7 @@ static enum lmc_status lmc__get_run(lmc__cursor *c, lmc__run *run)
     }
     run->block_size = (size_t)block_size;
     run->n_blocks = run->size / run->block_size + (run->size % run->block_size ? 1 : 0);
-    LMC__CHECK(run->n_blocks <= UINT32_MAX, LMC_ERR_CORRUPT); /* R4-46 */
+    LMC__VALID(run->n_blocks <= UINT32_MAX); /* R4-46 */
     return LMC_OK;
 }
 
@@ -101,15 +95,15 @@ static enum lmc_status lmc__get_segment(lmc__cursor *c, lmc__segment *s, int64_t
     s->base = 0;
     s->base_offset = 0;
     LMC__TRY(lmc__get_limited(c, &s->size, LMC__MAX_FILE_SIZE));
-    LMC__CHECK(s->size != 0, LMC_ERR_CORRUPT); /* R4-47 */
+    LMC__VALID(s->size != 0); /* R4-47 */
     LMC__TRY(lmc__get_varint(c, &reference));
     if (reference-- == 0) return LMC_OK;
     *last += 1 + lmc__unzigzag(reference >> 1); /* within 2^62, so this cannot overflow */
-    LMC__CHECK(*last >= 0 && *last < UINT32_MAX, LMC_ERR_CORRUPT);
+    LMC__VALID(*last >= 0 && *last < UINT32_MAX);
     s->base = (uint32_t)*last + 1;
     if (reference & 1) {
         LMC__TRY(lmc__get_varint(c, &s->base_offset));
-        LMC__CHECK(s->base_offset != 0, LMC_ERR_CORRUPT); /* R4-48 */
+        LMC__VALID(s->base_offset != 0); /* R4-48 */
     }
     return LMC_OK;
 }
@@ -129,28 +123,28 @@ LMC__COLD static enum lmc_status lmc__parse_run(lmc__run *run, lmc__buffer *segm
     int64_t last = -1;
     lmc__segment s;
     lmc__cursor c = {body, body};
-    LMC__CHECK(size != 0, LMC_ERR_CORRUPT); /* body may be NULL */
+    LMC__VALID(size != 0); /* body may be NULL */
     c.end += size;
     LMC__TRY(lmc__get_run(&c, run));
-    LMC__CHECK(run->size <= limit - *position, LMC_ERR_CORRUPT); /* R4-11 */
+    LMC__VALID(run->size <= limit - *position); /* R4-11 */
     run->start = *position;
     run->stream = stream_number;
     run->first_segment = segments->size / sizeof s;
     if (run->prediction != LMC__PREDICT_ZERO) {
         LMC__TRY(lmc__get_limited(&c, &n_segments, LMC__MAX_SEGMENTS));
-        LMC__CHECK(n_segments >= 1, LMC_ERR_CORRUPT); /* R4-45 */
+        LMC__VALID(n_segments >= 1); /* R4-45 */
         run->n_segments = (uint32_t)n_segments;
         memset(&s, 0, sizeof s);
         s.start = *position;
         for (i = 0; i < n_segments; i++) {
             const uint64_t left = run->start + run->size - s.start;
             LMC__TRY(lmc__get_segment(&c, &s, &last));
-            LMC__CHECK(s.size <= left, LMC_ERR_CORRUPT);                          /* R4-47 */
-            LMC__CHECK(run->conversion == 0 || s.size % 2 == 0, LMC_ERR_CORRUPT); /* R4-47 */
+            LMC__VALID(s.size <= left);                          /* R4-47 */
+            LMC__VALID(run->conversion == 0 || s.size % 2 == 0); /* R4-47 */
             LMC__TRY(lmc__append(segments, &s, sizeof s));
             s.start += s.size;
         }
-        LMC__CHECK(s.start == run->start + run->size, LMC_ERR_CORRUPT); /* R4-47 */
+        LMC__VALID(s.start == run->start + run->size); /* R4-47 */
     }
     run->has_records = lmc__left(&c) != 0;
     LMC__TRY(lmc__skip_records(&c));

@@ -48,8 +48,7 @@ typedef struct lmc__found_block {
     /* Encoded size, decoded size, CRC of the content, and its own: as the header says. */
     uint32_t size, length, crc, header_crc;
     uint8_t has_prediction;
-    /* Another one of that key has other content. */
-    uint8_t is_doubtful;
+    uint8_t is_doubtful; /* Another one of that key has other content. */
 } lmc__found_block;
 
 /* Copies of a block that are tried before it counts as damaged. */
@@ -60,35 +59,28 @@ struct lmc_salvage {
     lmc_reader reader;
     /* Bytes of the file from view_at on, read at once; the body of one section. */
     lmc__buffer view, body;
-    /* lmc__found_block, sorted by key when all are there. */
-    lmc__buffer blocks;
+    lmc__buffer blocks; /* lmc__found_block, sorted by key when all are there. */
     /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
      * may have bytes of several files. */
     lmc__buffer range;
     /* int8_t, what to say: of each file, followed by its tensors. And size_t: where in that each
      * file's begin. */
     lmc__buffer verdicts, verdicts_at;
-    /* Fingerprints of the file at hand, as the digester finds them. */
-    lmc__buffer fingerprints;
-    /* What lmc_salvage_get_damage says. */
-    lmc_damage damage;
-    /* The file's, if it is intact. */
-    uint8_t header[LMC__HEADER_SIZE];
+    lmc__buffer fingerprints; /* Fingerprints of the file at hand, as the digester finds them. */
+    lmc_damage damage;        /* What lmc_salvage_get_damage says. */
+    uint8_t header[LMC__HEADER_SIZE]; /* The file's, if it is intact. */
 
     /* -- the walk -- */
-    /* Where the index begins, if that is known; else the file's size. */
-    uint64_t end;
+    uint64_t end; /* Where the index begins, if that is known; else the file's size. */
     /* So many bytes behind where it says that it begins does the index (modulo 2^64). */
     uint64_t shift;
     uint64_t view_at;
     /* Of a BLKS that was found, where there is no index: its body, and how many rows. */
     uint64_t rows_at, n_rows;
-    /* Bytes that were read twice. */
-    uint64_t claimed;
+    uint64_t claimed; /* Bytes that were read twice. */
 
     /* -- what was found -- */
-    /* The rows are those of BLKS, for all runs. */
-    int has_rows;
+    int has_rows; /* The rows are those of BLKS, for all runs. */
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */

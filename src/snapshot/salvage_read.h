@@ -44,7 +44,7 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     enum lmc_status status, prediction = run->prediction;
     lmc_block_info info;
     if (found->has_prediction && prediction == LMC_OK) {
-        LMC__CHECK(run->run.prediction != LMC__PREDICT_ZERO, LMC_ERR_CORRUPT);
+        LMC__VALID(run->run.prediction != LMC__PREDICT_ZERO);
         prediction = lmc__read_prediction(
             &r->origin, &run->run, (uint64_t)block * run->run.block_size, dst, found->length);
     }
@@ -53,9 +53,8 @@ static enum lmc_status lmc__decode_copy(lmc_reader *r, size_t number, uint32_t b
     LMC__TRY(lmc__reserve(&c->in[0], found->size));
     LMC__TRY(lmc__read_at(r, found->at, c->in[0].data, found->size));
     LMC__TRY(lmc__read_block_info(c->wave.k, c->in[0].data, found->size, block, &info));
-    LMC__CHECK(info.size == found->length && info.encoded_size == found->size &&
-                   info.has_prediction == found->has_prediction,
-               LMC_ERR_CORRUPT); /* it changed */
+    LMC__VALID(info.size == found->length && info.encoded_size == found->size &&
+               info.has_prediction == found->has_prediction); /* it changed */
     LMC__TRY(lmc__spend(r->meter, (uint64_t)info.size + info.encoded_size));
     LMC__TRY(lmc__check_block_features(c->in[0].data, r->info.features));
     status = lmc__decode_block(c->wave.k, dst, lmc__no_streaming, c->in[0].data, &info,

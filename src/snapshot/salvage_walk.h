@@ -34,8 +34,7 @@
  * Without an index the walk fills the tables by what it finds: see salvage_place.h. A block is
  * of the run at hand as long as its number and size fit, and numbers go on. */
 typedef struct lmc__walk {
-    /* Where it is, and where the last thing that was found ends. */
-    uint64_t at, last_end;
+    uint64_t at, last_end; /* Where it is, and where the last thing that was found ends. */
     /* The block that should come next; of those found the first since something was missing. */
     uint64_t next_block;
     size_t chain;
@@ -43,8 +42,7 @@ typedef struct lmc__walk {
     /* Bytes of its known runs; the run behind its last unknown one. */
     uint64_t covered;
     size_t certain;
-    /* The end of all streams was met. */
-    int is_ended;
+    int is_ended; /* The end of all streams was met. */
 } lmc__walk;
 
 /* What is at hand follows the last thing. */

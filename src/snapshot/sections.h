@@ -61,7 +61,6 @@ static int lmc__is_ancillary(const lmc__section *section)
     return lmc__is_lower(section->kind[0]);
 }
 
-/* kind: four characters. */
 static int lmc__is_kind(const lmc__section *section, const char *kind)
 {
     return memcmp(section->kind, kind, 4) == 0;
@@ -81,10 +80,10 @@ LMC__COLD static enum lmc_status lmc__get_section(lmc__section *section, const u
     memcpy(section->kind, p, 4);
     section->size = lmc__load64(p + 4);
     section->body_crc = lmc__load32(p + 16);
-    LMC__CHECK(lmc__is_kind_valid(section->kind), LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__is_kind_valid(section->kind));
     LMC__CHECK(lmc__is_ancillary(section) || lmc__is_known_kind(section),
-               LMC_ERR_UNSUPPORTED);                                  /* R4-3 */
-    LMC__CHECK(section->size <= LMC__MAX_BODY_SIZE, LMC_ERR_CORRUPT); /* R4-5 */
+               LMC_ERR_UNSUPPORTED);                 /* R4-3 */
+    LMC__VALID(section->size <= LMC__MAX_BODY_SIZE); /* R4-5 */
     return LMC_OK;
 }
 
@@ -111,7 +110,7 @@ static uint64_t lmc__take64(lmc__cursor *c) { return lmc__load64(lmc__take_bytes
 /* One byte, which may be missing. */
 static enum lmc_status lmc__get8(lmc__cursor *c, unsigned *v)
 {
-    LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+    LMC__VALID(lmc__left(c) != 0);
     *v = lmc__take8(c);
     return LMC_OK;
 }
@@ -124,21 +123,20 @@ static enum lmc_status lmc__get_varint(lmc__cursor *c, uint64_t *v)
     uint8_t byte;
     *v = 0;
     do {
-        LMC__CHECK(lmc__left(c) != 0, LMC_ERR_CORRUPT);
+        LMC__VALID(lmc__left(c) != 0);
         byte = lmc__take8(c);
-        LMC__CHECK(shift < 63 || byte <= 1, LMC_ERR_CORRUPT); /* R2-1 */
+        LMC__VALID(shift < 63 || byte <= 1); /* R2-1 */
         *v |= (uint64_t)(byte & 127) << shift;
         shift += 7;
     } while (byte & 128);
-    LMC__CHECK(byte != 0 || shift == 7, LMC_ERR_CORRUPT); /* R2-1 */
+    LMC__VALID(byte != 0 || shift == 7); /* R2-1 */
     return LMC_OK;
 }
 
-/* One that is at most max. */
 static enum lmc_status lmc__get_limited(lmc__cursor *c, uint64_t *v, uint64_t max)
 {
     LMC__TRY(lmc__get_varint(c, v));
-    LMC__CHECK(*v <= max, LMC_ERR_CORRUPT);
+    LMC__VALID(*v <= max);
     return LMC_OK;
 }
 
@@ -148,7 +146,7 @@ static enum lmc_status lmc__get_string(lmc__cursor *c, const uint8_t **p, uint32
 {
     uint64_t v;
     LMC__TRY(lmc__get_limited(c, &v, max));
-    LMC__CHECK(v <= lmc__left(c), LMC_ERR_CORRUPT);
+    LMC__VALID(v <= lmc__left(c));
     *size = (uint32_t)v;
     *p = lmc__take_bytes(c, (size_t)v);
     return LMC_OK;
@@ -163,9 +161,8 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     while (lmc__left(c) != 0) {
         LMC__TRY(lmc__get_varint(c, &tag));
         LMC__TRY(lmc__get_varint(c, &size));
-        /* R4-54 */
-        LMC__CHECK(size <= lmc__left(c) && (is_first || tag > last), LMC_ERR_CORRUPT);
-        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED); /* R4-55 */
+        LMC__VALID(size <= lmc__left(c) && (is_first || tag > last)); /* R4-54 */
+        LMC__CHECK((tag & 1) == 0, LMC_ERR_UNSUPPORTED);              /* R4-55 */
         (void)lmc__take_bytes(c, (size_t)size);
         last = tag;
         is_first = 0;
@@ -173,7 +170,6 @@ LMC__COLD static enum lmc_status lmc__skip_records(lmc__cursor *c)
     return LMC_OK;
 }
 
-/* Bytes of a varint. */
 static unsigned lmc__varint_size(uint64_t v)
 {
     unsigned n = 1;

@@ -85,7 +85,6 @@ typedef struct lmc__meter {
     int is_running; /* a request is being answered: what it asks for is not another one */
 } lmc__meter;
 
-/* What so many bytes may cost, through so many snapshots. */
 static uint64_t lmc__work_for(uint64_t size, uint64_t n_links)
 {
     const uint64_t factor = LMC__WORK_FACTOR * n_links;

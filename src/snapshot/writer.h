@@ -267,7 +267,6 @@ static enum lmc_status lmc__add_section(lmc_writer *w, const char *kind, const v
     return LMC_OK;
 }
 
-/* All of them, and their entries in the index. */
 LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
 {
     size_t at;
@@ -298,7 +297,6 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
-/* The metadata, sorted, appended to the index. */
 LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
 {
     const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;

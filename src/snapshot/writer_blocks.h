@@ -43,13 +43,11 @@
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
 struct lmc_writer {
-    /* the section at hand */
-    lmc__buffer body;
+    lmc__buffer body; /* the section at hand */
     /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
      */
     lmc__buffer metadata, sections;
-    /* what quantising made of the wave's blocks */
-    lmc__buffer contents;
+    lmc__buffer contents; /* what quantising made of the wave's blocks */
     /* of the run at hand; its section, to be written before its first block */
     lmc__buffer segments, run_head;
     /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
@@ -60,8 +58,7 @@ struct lmc_writer {
     /* small files that wait to be written together: their bytes, one after another */
     lmc__buffer group;
     lmc_writer_options options;
-    /* the first error stays */
-    enum lmc_status status;
+    enum lmc_status status; /* the first error stays */
     /* bytes written, or about to be */
     uint64_t offset;
     lmc__coder coder;
@@ -78,22 +75,16 @@ struct lmc_writer {
     /* the run at hand; where it is from: */
     lmc__run run;
     lmc__planned_run planned;
-    /* bytes of it that are in no job yet */
-    uint64_t run_left;
-    /* number of the next block */
-    uint32_t block;
-    /* see lmc__choose_run_blocks */
-    int may_enlarge;
+    uint64_t run_left; /* bytes of it that are in no job yet */
+    uint32_t block;    /* number of the next block */
+    int may_enlarge;   /* see lmc__choose_run_blocks */
 
-    /* how many files wait, the last of the listing (writer_groups.h) */
-    size_t n_waiting;
+    size_t n_waiting; /* how many files wait, the last of the listing (writer_groups.h) */
     /* where the bytes of the file at hand begin, if it is one of them */
     size_t waiting_at;
     int is_waiting;
-    /* they are being written */
-    int in_group;
-    /* the bytes at hand are in the caller's memory, and may change */
-    int is_callers;
+    int in_group;   /* they are being written */
+    int is_callers; /* the bytes at hand are in the caller's memory, and may change */
     /* with a base: one of the files is not the base's, so nobody can restore over that */
     int is_moved;
 };
@@ -124,7 +115,6 @@ static enum lmc_status lmc__add_written_run(lmc_writer *w)
     return lmc__append(&w->plan.written, &written, sizeof written);
 }
 
-/* The section of a run, as it is planned, to run_head. */
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
@@ -390,7 +380,6 @@ static uint8_t *lmc__portion_at(const lmc__buffer *b)
     return b->data + (LMC__LINE - (uintptr_t)b->data % LMC__LINE) % LMC__LINE;
 }
 
-/* See the picture above: one span is written while the next is read. */
 static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream)
 {
     lmc__coder *const c = &w->coder;

@@ -52,7 +52,6 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
     return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
 
-/* The file that was listed last waits for its bytes. */
 static void lmc__begin_waiting(lmc_writer *w)
 {
     w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
@@ -123,7 +122,6 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
     return LMC_OK;
 }
 
-/* Writes what waits. */
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
     lmc__listing *const l = &w->plan.listing;

@@ -26,16 +26,18 @@
  * next snapshot, are cut alike. Small neighbours share one, which saves headers and trees. Bytes
  * between tensors are AUTO.
  *
- * Bytes before the first tensor that contain the file's header text (texts.h) are predicted by it.
- * Between the tensors of an archive stand headers that hardly differ: where the writer can read
- * back, they are predicted by earlier bytes between tensors, of the same size, of this file or
- * another.
+ * What predicts them:
  *
- * A tensor is predicted by its twin, if that was written before and can be read back; else by the
- * tensor of that name in the base, or the one whose name differs in what stands before it. So is a
- * file without tensors, by its path. A quantised tensor has its second moment, or nothing.
+ *   bytes before the first tensor   the file's header text (texts.h), if they contain it
+ *   bytes between tensors           earlier ones of the same size, where the writer can read back:
+ *                                   the headers in an archive hardly differ
+ *   a tensor                        its twin, if that was written before and can be read back; else
+ *                                   the base's tensor of that name, or of one that differs in what
+ *                                   stands before it
+ *   a quantised tensor              its second moment, or nothing
+ *   a file without tensors          its twin, or the base's file of its path
  *
- * The plan depends on descriptions alone: so all bytes written are the same however the file
+ * The plan depends on descriptions alone: so the bytes written are the same however the file
  * comes. */
 
 /* A longer range is cut; a multiple of any block size, and fewer than 2^32 blocks. */
@@ -43,27 +45,25 @@
 /* The blocks of a sparse delta are 2^1 times as large as those of others. */
 #define LMC__SPARSE_MORE_LOG2 1u
 /* Elements of a block in a run that several tensors share, which is not predicted: half of what
- * others have. Each tensor has its own statistics, and finer blocks follow them. */
+ * others have, as each tensor has its own statistics. */
 #define LMC__SHARED_LOG2_BLOCK 15u
 
-/* A run that several tensors share, which is not predicted, ends behind one of them by its name
- * and size alone, every so many bytes on average: so blocks are the same again behind a tensor
- * that has changed, and stores that keep equal ranges of bytes once find them. */
+/* Such a run ends behind one of them by its name and size alone, every so many bytes on average: so
+ * blocks are the same again behind a tensor that has changed, for stores that keep equal ranges of
+ * bytes once. */
 #define LMC__SHARED_RUN_SIZE ((uint32_t)128 << 10)
 
 /* So many bytes between tensors, or of a tensor of another dtype, belong to the run of the small
  * tensors around them, if they are whole elements: two more runs would cost some 200 bytes. */
 #define LMC__SPANNED_SIZE 256u
 
-/* Fewer bytes between tensors are not worth a reference; more are no headers. */
+/* Bytes between tensors that may be headers. A tensor of at most TINY_SIZE bytes between two of
+ * them is coded with them. So many sizes are remembered. */
 #define LMC__MIN_GAP_SIZE 128u
 #define LMC__MAX_GAP_SIZE 65536u
-/* A tensor of so few bytes between two of them is coded with them: see LMC__SPANNED_SIZE. */
 #define LMC__TINY_SIZE 512u
-/* So many sizes are remembered. */
 #define LMC__MAX_GAPS 64u
 
-/* Bytes between tensors that were written. */
 typedef struct lmc__gap {
     uint32_t file_number;
     uint64_t offset, size; /* 0: none */
@@ -71,34 +71,27 @@ typedef struct lmc__gap {
 
 /* What a plan is made from. Nothing of it changes while a run is written, but for position. */
 typedef struct lmc__planner {
-    /* lmc__quantized_range, of all files */
-    lmc__buffer quantized;
+    lmc__buffer quantized; /* lmc__quantized_range, of all files */
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
      * as they are encoded; and a block that was read back: block_number */
     lmc__buffer written, block_crcs, block;
     /* lmc__segment: of the run that is begun */
     lmc__buffer segments;
     const lmc_writer_options *options;
-    /* where predictions come from; reads back by lmc__read_written */
-    lmc__origin origin;
+    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
     uint64_t block_number; /* plus 1; 0: none */
     /* all files so far. Each is a stream of its own, so both have one number */
     lmc__listing listing;
     /* the file at hand, and its number */
     lmc_file file;
     uint32_t file_number;
-    /* of bytes that are in no tensor */
-    enum lmc_dtype default_dtype;
-    /* one of the file's tensors does */
-    int has_quantizer;
-    /* bytes of the file that are in runs begun so far */
-    uint64_t position;
-    /* the first that does not end before position, or a lower one */
-    size_t next_tensor;
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    int has_quantizer;            /* one of the file's tensors does */
+    uint64_t position;            /* bytes of the file that are in runs begun so far */
+    size_t next_tensor;           /* the first that does not end before position, or a lower one */
     /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
     size_t header_size;
-    /* what it costs to read all predictions so far */
-    lmc__reach reach;
+    lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
@@ -113,7 +106,6 @@ typedef struct lmc__quantized_range {
     const lmc__quant_params *quant;
 } lmc__quantized_range;
 
-/* Valid until the next file begins. */
 static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
 {
     return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
@@ -133,8 +125,8 @@ static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uin
     return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
 }
 
-/* Whether any pieces of those bytes can be read as the snapshot has them: no updates, which want a
- * second moment, nor parts of elements. */
+/* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
+ * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
                             uint64_t size)
 {
@@ -162,7 +154,6 @@ typedef struct lmc__written_block {
     size_t size;
 } lmc__written_block;
 
-/* Where that byte of a stream is, which belongs to a run. */
 static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
 {
     const lmc__written_run *const run =
@@ -259,8 +250,8 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
 
 /* -- files -- */
 
-/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation. One
- * that wants a second moment is told by the twin where that is. */
+/* The tensor's quantiser, if it has one, was fitted to such a tensor, of its generation, and has
+ * its second moment as a twin if it wants one. */
 static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 {
     const lmc__quant_params *const q = lmc__get_quant_params(t->quantizer);
@@ -274,10 +265,10 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
                : LMC_ERR_ARGUMENT;
 }
 
-/* Headers that are looked into have so many bytes at most: they are held in memory. */
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* Whether, and in how many bytes before the first tensor, the header text may be. */
+/* In how many bytes before the first tensor the header text may be, which are held in memory; 0: in
+ * none. */
 static enum lmc_status lmc__plan_header(lmc__planner *p)
 {
     const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
@@ -336,8 +327,7 @@ typedef struct lmc__prediction {
     uint64_t base_offset;
 } lmc__prediction;
 
-/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. A twin
- * that is promised wrongly costs only size: what predicts a block is always what was read. */
+/* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
 static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
                                             uint64_t size)
 {
@@ -357,8 +347,7 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. By the same description and base
- * it is always the same: it is asked for when runs are planned and when segments are written. */
+/* What predicts a tensor; t: NULL for a file without tensors. Asked again, it is the same. */
 LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
 {
     const lmc_file *const f = &p->file;
@@ -392,7 +381,6 @@ static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t
 
 /* -- runs -- */
 
-/* What lmc__plan_run has found. */
 typedef struct lmc__planned_run {
     uint64_t size;
     enum lmc_dtype dtype;
@@ -413,8 +401,8 @@ static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_r
                                has_prediction);
 }
 
-/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole. With a conversion the
- * gap between them is of even size, too (R4-47). */
+/* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
+ * (R4-47). */
 static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
 {
     const unsigned width = lmc_dtype_width(run->dtype);
@@ -466,8 +454,8 @@ static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins,
- * or header_size. It begins with a quotation mark. */
+/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
+ * header_size. */
 LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
 {
     lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
@@ -523,7 +511,7 @@ static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lm
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
- * then they are remembered. A wrong guess costs only size. */
+ * then they are remembered. */
 static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
 {
     lmc__gap *gap = p->gaps;
@@ -567,10 +555,8 @@ static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lm
 }
 
 /* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown.
- *
- * A run has whole elements. What does not fill one is left for a run of bytes, which comes next;
- * so every byte is in a run, and each call makes one of at least one byte. */
+ * so many are wanted; available: all that are known to come if the file's size is unknown. A run
+ * has whole elements; what does not fill one is left for a run of bytes, which comes next. */
 LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
                                                size_t available, lmc__planned_run *run)
 {
@@ -611,8 +597,8 @@ LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *d
     return LMC_OK;
 }
 
-/* The same, of a run of that kind of prediction and blocks of block_size; not predicted if that
- * would be too far away. */
+/* The same, of a run of that kind of prediction; not predicted if that would be too far away
+ * (work.h). */
 static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
                                             uint64_t start, uint64_t size, uint32_t base,
                                             uint64_t base_offset)
@@ -653,8 +639,8 @@ LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__pla
     return lmc__append_segment(p, at, stop - at, 0, 0);
 }
 
-/* The segments of a planned run: one for each tensor, or one for all of a file without tensors;
- * none if it is not predicted. */
+/* The segments of a planned run: one for each tensor, or for all of a file without tensors; none if
+ * it is not predicted. */
 LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
 {
     const uint64_t end = p->position + run->size;
@@ -696,7 +682,7 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__
 }
 
 /* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike. None has tensors; so a run has whole files. Its segments are planned with it. */
+ * predicted alike, with its segments. None has tensors; so a run has whole files. */
 LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
 {
     const lmc__listing *const l = &p->listing;

@@ -63,7 +63,6 @@ static size_t lmc__get_tensor_block_size(const lmc_tensor_options *options)
                                options->prediction != NULL || options->quantizer != NULL);
 }
 
-/* The caller's options, and their size of blocks. */
 static size_t lmc__take_tensor_options(lmc_tensor_options *o, const lmc_tensor_options *given)
 {
     return given && lmc__take_options(o, sizeof *o, given) == LMC_OK ? lmc__get_tensor_block_size(o)
@@ -127,7 +126,6 @@ LMC_API size_t lmc_tensor_workspace_size(const lmc_tensor_options *options)
     return block_size ? lmc__set_tensor_wave(&wave, &o, block_size, NULL) : 0;
 }
 
-/* For callers who bring no workspace. */
 static enum lmc_status lmc__allocate_workspace(void **ws, size_t *ws_size,
                                                const lmc_tensor_options *options)
 {
