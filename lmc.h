@@ -15671,13 +15671,13 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
-static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
+/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
+static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
     c->read_size = size;
     c->read_got = 0;
-    c->read_portion = portion;
+    c->read_portion = size;
 }
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
@@ -18968,6 +18968,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i;
     if (n == 0) return LMC_OK;
+    c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
     w->digester.fingerprints = lmc__index_fingerprints(&w->index);
     lmc__absorb_pieces(c, &w->digester);
@@ -19153,8 +19154,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     const size_t block =
         lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
         << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
-    const uint64_t wave_size = lmc__get_wave_size(c, block),
-                   span = is_unknown ? LMC__PENDING_SIZE : wave_size;
+    const uint64_t span = is_unknown ? LMC__PENDING_SIZE : lmc__get_wave_size(c, block);
     uint64_t left;
     unsigned number = 0;
     if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
@@ -19164,7 +19164,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     c->stream = *stream;
     c->ended = 0;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
-    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left), SIZE_MAX / 2);
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left));
     while (c->read_size != 0) {
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
@@ -19176,11 +19176,10 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         size = c->read_got;
         left -= size;
         LMC__TRY(lmc__reserve(next, span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left),
-                  (size_t)wave_size);
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left));
         if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
-    lmc__want(c, NULL, 0, 0);
+    lmc__want(c, NULL, 0);
     return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
 
@@ -19897,7 +19896,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
-    lmc__want(c, NULL, 0, 0);
+    lmc__want(c, NULL, 0);
     if (is_reading) {
         uint64_t size = LMC__FIRST_READ_SIZE;
         r->next_room = lmc_block_bound(r->largest);
@@ -19909,7 +19908,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
         next->size = 0;
         /* after which size is no more than a size_t holds */
         LMC__TRY(lmc__reserve(next, r->next_room + size));
-        lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
+        lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
     if (is_reading) next->size = r->next_room + c->read_got;
@@ -22053,8 +22052,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     LMC__TRY(lmc__reserve(&c->in[0], span));
     while (d->absorbed < file->size) {
         size_t at;
-        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
-                  SIZE_MAX / 2);
+        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed));
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
@@ -22065,7 +22063,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
             job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
             LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
         }
-        lmc__want(c, NULL, 0, 0);
+        lmc__want(c, NULL, 0);
         LMC__TRY(lmc__run_step(c));
         lmc__absorb_pieces(c, d);
     }

@@ -8688,13 +8688,13 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
-static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
+/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
+static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
     c->read_size = size;
     c->read_got = 0;
-    c->read_portion = portion;
+    c->read_portion = size;
 }
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header
@@ -10944,7 +10944,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
-    lmc__want(c, NULL, 0, 0);
+    lmc__want(c, NULL, 0);
     if (is_reading) {
         uint64_t size = LMC__FIRST_READ_SIZE;
         r->next_room = lmc_block_bound(r->largest);
@@ -10956,7 +10956,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
         next->size = 0;
         /* after which size is no more than a size_t holds */
         LMC__TRY(lmc__reserve(next, r->next_room + size));
-        lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
+        lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
     if (is_reading) next->size = r->next_room + c->read_got;
@@ -12885,8 +12885,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     LMC__TRY(lmc__reserve(&c->in[0], span));
     while (d->absorbed < file->size) {
         size_t at;
-        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
-                  SIZE_MAX / 2);
+        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed));
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
@@ -12897,7 +12896,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
             job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
             LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
         }
-        lmc__want(c, NULL, 0, 0);
+        lmc__want(c, NULL, 0);
         LMC__TRY(lmc__run_step(c));
         lmc__absorb_pieces(c, d);
     }

@@ -258,6 +258,18 @@ class Verbs(Case):
             self.assertLessEqual(self.round_trip("a"), n + n // 1000 + 800)
             os.unlink(self.path("a.lmc"))
 
+    def test_files_around_windows(self):
+        """New files are written in windows of 512 KiB; with each 16th the disk begins."""
+        rng = random.Random(6)
+        for n in (MB // 2, MB, 8 * MB):
+            for more in (-1, 0, 1):
+                self.write("d/%d" % (n + more), rng.randbytes(n + more))
+        self.lmc("d")
+        self.lmc("-d", "d.lmc", "-o", "e")
+        for name in os.listdir(self.path("d")):
+            self.assertEqual(self.read("e/" + name), self.read("d/" + name), name)
+            self.round_trip("d/" + name)
+
     def test_round_trip_of_kinds(self):
         for name, data in (("zeros", bytes(3 * MB)), ("text", b"the quick brown fox\n" * 30000), ("bf16", bf16(200000)),
                            ("f32", f32(100000)), ("x.safetensors", safetensors([("w", "BF16", [200, 500], bf16(100000))]))):
@@ -2037,6 +2049,23 @@ class Twins(Case):
         self.lmc("-r", "many", preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (40, 40)))
         self.assertEqual(len([f for f in os.listdir(self.path("many")) if f.endswith(".lmc")]), 60)
 
+    def test_what_is_not_written_yet(self):
+        """Restoring reads again what has not filled a window of the file, and what is in the file."""
+        a, b, rest = bf16(100000, 1), bf16(400000, 2), bf16(70000, 3)
+        data = safetensors([(name, "BF16", [len(x) // 2], x) for name, x in
+                            (("a", a), ("a2", a), ("b", b), ("a3", a), ("b2", b), ("rest", rest), ("a4", a))])
+        self.write("d/m.safetensors", data)
+        self.write("d/n.safetensors", data)
+        want = self.snapshot("d")
+        self.lmc("d")
+        self.lmc("d/m.safetensors", "-o", "m.lmc")
+        for name in ("a2", "a3", "a4", "b2"):
+            self.assertLess(self.sizes("m.lmc")[":" + name], 300)
+        for threads in ("-T1", "-T3"):
+            self.restores("d.lmc", want, threads)
+            self.lmc("-df", "m.lmc", "-o", "m", threads)
+            self.assertEqual(self.read("m"), data)
+
     def test_masters_and_copies(self):
         self.write("d/copy.safetensors", safetensors([("w", "BF16", [300000], self.copy), ("norm", "BF16", [640], rounded(self.moment[:2560]))]))
         self.write("d/half.safetensors", safetensors([("x.w", "F16", [300000], halved(self.master))]))
@@ -2390,16 +2419,15 @@ class Failures(Case):
         if os.geteuid() or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", self.path("small")], capture_output=True).returncode:
             self.skipTest("cannot mount a small file system")
         try:
-            self.write("a", random.Random(1).randbytes(3 * MB))
-            self.lmc("a", "-o", "small/a.lmc", code=1, says="No space left on device")
-            self.assertEqual(os.listdir(self.path("small")), [])
-            self.lmc("a")
-            self.lmc("-d", "a.lmc", "-o", "small/a", code=1, says="No space left on device")
-            os.mkdir(self.path("d"))
-            os.rename(self.path("a"), self.path("d/a"))
-            self.lmc("d")
-            self.lmc("-d", "d.lmc", "-o", "small/d", code=1, says="No space left on device")
-            self.assertEqual(os.listdir(self.path("small")), [])
+            self.write("b", random.Random(2).randbytes(MB + 1))
+            for n in (MB + 1, 3 * MB):  # the last bytes are too much, which are written when all was coded; and earlier ones
+                self.write("a", random.Random(1).randbytes(n))
+                self.write("d/a", self.read("a"))
+                for name in ("a", "d"):
+                    self.lmc("-f", name)
+                    for args in ((name,), (name, "--base", "b"), ("-d", name + ".lmc")):
+                        self.lmc(*args, "-o", "small/x", code=1, says="No space left on device")
+                        self.assertEqual(os.listdir(self.path("small")), [])
         finally:
             subprocess.run(["umount", self.path("small")], check=True)
 

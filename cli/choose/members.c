@@ -31,8 +31,8 @@ void free_members(struct members *m)
     close_opened(&m->opened);
 }
 
-/* Of an archive: samples, mostly one behind the other. A base keeps the block that was decoded last,
- * through all links of a chain. */
+/* Of an archive: samples, mostly one behind the other. A base keeps the block that was decoded
+ * last, through all links of a chain. */
 enum lmc_status read_member(void *user, size_t number, uint64_t offset, void *dst, size_t size)
 {
     struct members *m = (struct members *)user;

@@ -148,12 +148,13 @@ int make_replica(struct replica *r, const struct archive *a)
     window = (unsigned char *)resize(NULL, REPLICA_WINDOW, 1);
     memset(&out, 0, sizeof out);
     out.fd = r->fd;
-    out.sparse = 1;
+    out.is_file = 1;
     for (size_t i = 0; i < n && code == CODE_OK; i++) {
         r->starts[i] = out.size;
         code = copy_file(a, i, window, &out);
     }
     error = code == CODE_OK ? outlet_finish(&out) : 0;
+    outlet_drop(&out);
     free(window);
     return error ? fail_replica(error) : code;
 }

@@ -78,8 +78,9 @@ void print_row_start(const struct diff_row *row, int is_narrow);
 /* The name, the path behind it, and the end of the line. */
 void print_item_name(const struct diff_item *item);
 
-/* The rows of tensors, or those of other files: name, path, dtype, shape, size, with has_status what
- * became of it, and what complete() sets, of those that were not removed. number: of the row */
+/* The rows of tensors, or those of other files: name, path, dtype, shape, size, with has_status
+ * what became of it, and what complete() sets, of those that were not removed. number: of the
+ * row */
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
                    void (*complete)(json_t *object, void *user, size_t number), void *user);
 

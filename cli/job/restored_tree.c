@@ -158,7 +158,7 @@ int begin_tree_file(struct restored_tree *t, const lmc_file *file)
         }
         unlock_temporary();
         t->outlet.size = 0;
-        t->outlet.sparse = 1;
+        t->outlet.is_file = t->outlet.is_kept = 1;
     }
     return error ? fail_made(&t->made, t->target, file->path, error) : CODE_OK;
 }
@@ -455,6 +455,7 @@ int commit_parts(struct restored_tree *t)
 void free_tree(struct restored_tree *t)
 {
     if (t->outlet.fd >= 0) close(t->outlet.fd); /* stopped within a file */
+    outlet_drop(&t->outlet);
     free(t->path);
     close_made(&t->made);
     free_listing(&t->replaced);

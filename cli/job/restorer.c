@@ -3,7 +3,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +26,18 @@ static enum lmc_status stop_restore(struct restore *r, int code)
 {
     r->code = code;
     return code == CODE_OK ? LMC_OK : LMC_ERR_WRITE;
+}
+
+static struct outlet *outlet_of(struct restore *r)
+{
+    return r->is_tree ? &r->tree.outlet : &r->out.outlet;
+}
+
+static int fail_write(const struct restore *r, int error)
+{
+    return r->is_tree
+               ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error, "cannot write it")
+               : fail_output(&r->out, error);
 }
 
 /* -- callbacks of lmc_snapshot_restore -- */
@@ -57,9 +68,12 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
                                          size_t size)
 {
     struct restore *r = (struct restore *)user;
+    struct outlet *const out = outlet_of(r);
     int fd = r->out.fd, error;
     if (!r->is_tree && (!r->out.is_file || r->is_checked))
         return read_second_look(&r->again, number, offset, dst, size);
+    if (number + 1 == r->seen.n && outlet_flush(out, offset + size))
+        return stop_restore(r, fail_write(r, out->error));
     if (r->is_tree) {
         if (r->fd_again < 0 || r->again_number != number) {
             if (r->fd_again >= 0) close(r->fd_again);
@@ -185,18 +199,10 @@ static enum lmc_status restore_begin(void *user, const lmc_file *file, size_t nu
         if (code == CODE_OK && !r->is_tree)
             code = open_output(&r->out, r->tree.target, r->input_stat, r->o->force);
         r->started = code == CODE_OK;
-        r->out.outlet.sparse = r->started && r->out.is_file;
     }
     if (code == CODE_OK && r->is_tar) code = begin_tar_file(r, file);
     if (code == CODE_OK && r->is_tree) code = begin_tree_file(&r->tree, file);
     return stop_restore(r, code);
-}
-
-static int fail_write(const struct restore *r, int error)
-{
-    return r->is_tree
-               ? fail_errno(r->tree.path + strlen(r->tree.root) + 1, error, "cannot write it")
-               : fail_output(&r->out, error);
 }
 
 static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
@@ -205,22 +211,8 @@ static enum lmc_status restore_bytes(void *user, const void *data, size_t size)
     int error;
     r->total += size;
     if (r->is_skipped) return LMC_OK;
-    error = outlet_write(r->is_tree ? &r->tree.outlet : &r->out.outlet, data, size);
+    error = outlet_write(outlet_of(r), data, size);
     return error ? stop_restore(r, fail_write(r, error)) : LMC_OK;
-}
-
-/* Called by several threads at once. The first error is reported, by whoever had it. */
-static enum lmc_status restore_bytes_at(void *user, uint64_t offset, const void *data, size_t size)
-{
-    struct restore *r = (struct restore *)user;
-    struct outlet *out = r->is_tree ? &r->tree.outlet : &r->out.outlet;
-    const int error = outlet_write_at(out, offset, data, size);
-    pthread_mutex_lock(&r->lock);
-    r->total += size;
-    if (out->size < offset + size) out->size = offset + size;
-    if (error && r->code == CODE_OK) r->code = fail_write(r, error);
-    pthread_mutex_unlock(&r->lock);
-    return error ? LMC_ERR_WRITE : LMC_OK;
 }
 
 static enum lmc_status restore_end(void *user, const lmc_file *file, size_t number)
@@ -271,7 +263,6 @@ void init_restore(struct restore *r, const char *input, const char *target, cons
     r->o = o;
     r->input = input;
     r->fd_again = -1;
-    pthread_mutex_init(&r->lock, NULL);
     init_tree(&r->tree, target, o);
 }
 
@@ -307,7 +298,6 @@ int run_restore(struct restore *r, struct source *s, const lmc_base *base)
     init_second_look(&r->again, s, base, r->o);
     r->again.lacks_base = r->is_checked && !base && is_delta_source(s);
     if (is_passed_on(r->tree.target)) r->code = keep_source(&r->again);
-    else options.write_at = restore_bytes_at;
     if (r->code != CODE_OK) return r->code;
     if (!r->is_checked) read_links_ahead(r, s, base);
     status = restore_source(&r->again, &options, NULL);
@@ -354,7 +344,6 @@ int open_snapshot_source(struct source *s, const char *path, const struct common
 void free_restore(struct restore *r)
 {
     if (r->fd_again >= 0) close(r->fd_again);
-    pthread_mutex_destroy(&r->lock);
     close_second_look(&r->again);
     free_links(&r->links);
     free_links(&r->ahead);

@@ -143,7 +143,7 @@ int finish_snapshot(int code, lmc_writer *writer, struct output *out, const stru
     }
     lmc_writer_free(writer);
     if (code != CODE_OK) discard_output(out);
-    else if (out->held >= 0 || out->is_file)
+    else if (m->base && (out->held >= 0 || out->is_file) && !outlet_flush(&out->outlet, UINT64_MAX))
         use->is_measured = measure_base_use(use, out->held >= 0 ? out->held : out->fd) == 0;
     return code;
 }

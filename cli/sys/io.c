@@ -7,7 +7,6 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <string.h>
 #include <sys/types.h>
 #include <unistd.h>
 #if defined(__linux__)
@@ -88,38 +87,76 @@ static size_t find_hole(uint64_t offset, const unsigned char *data, size_t size,
     return at;
 }
 
+#define WINDOW_SIZE ((size_t)512 << 10) /* larger ones are slower again */
+
+/* Each time that so much is written the disk begins with it, while the rest is made. */
+#define SYNC_SIZE ((uint64_t)8 << 20)
+
+static int write_window(struct outlet *out)
+{
+    const unsigned char *data = out->window;
+    if (!out->n_waiting) return out->error;
+    for (size_t left = out->n_waiting; left && !out->error;) {
+        size_t hole;
+        const size_t n = find_hole(out->size - left, data, left, &hole);
+        out->error = write_at(out->fd, out->size - left, data, n);
+        data += n + hole;
+        left -= n + hole;
+    }
+    out->n_waiting = 0;
+    if (!out->error && out->is_kept && out->size % SYNC_SIZE == 0)
+        begin_to_sync(out->fd, out->size - SYNC_SIZE, SYNC_SIZE);
+    return out->error;
+}
+
 int outlet_write(struct outlet *out, const void *data, size_t size)
 {
+    if (!out->is_file) {
+        if (!out->error) out->error = write_full(out->fd, data, size);
+        out->size += size;
+        return out->error;
+    }
+    if (!out->window) out->window = (unsigned char *)resize(NULL, WINDOW_SIZE, 1);
     while (size && !out->error) {
-        size_t hole = 0, n = size;
-        if (out->sparse) n = find_hole(out->size, (const unsigned char *)data, size, &hole);
-        out->error = write_full(out->fd, data, n);
-        if (!out->error && hole && lseek(out->fd, (off_t)hole, SEEK_CUR) < 0) out->error = errno;
-        data = (const char *)data + n + hole;
-        size -= n + hole;
-        out->size += n + hole;
+        const size_t room = WINDOW_SIZE - (size_t)(out->size % WINDOW_SIZE);
+        const size_t part = size < room ? size : room;
+        memcpy(out->window + out->n_waiting, data, part);
+        out->n_waiting += part;
+        out->size += part;
+        data = (const char *)data + part;
+        size -= part;
+        if (part == room) write_window(out);
     }
     return out->error;
 }
 
-int outlet_write_at(const struct outlet *out, uint64_t offset, const void *data, size_t size)
+int outlet_flush(struct outlet *out, uint64_t end)
 {
-    int error = 0;
-    while (size && !error) {
-        size_t hole = 0, n = size;
-        if (out->sparse) n = find_hole(offset, (const unsigned char *)data, size, &hole);
-        error = write_at(out->fd, offset, data, n);
-        data = (const char *)data + n + hole;
-        size -= n + hole;
-        offset += n + hole;
-    }
-    return error;
+    return end > out->size - out->n_waiting ? write_window(out) : out->error;
+}
+
+int outlet_skip(struct outlet *out, uint64_t size)
+{
+    write_window(out);
+    if (!out->error && size > INT64_MAX - out->size) out->error = EFBIG;
+    if (!out->error) out->size += size;
+    return out->error;
 }
 
 int outlet_finish(struct outlet *out)
 {
-    if (!out->error && out->sparse && ftruncate(out->fd, (off_t)out->size) != 0) out->error = errno;
+    write_window(out);
+    outlet_drop(out);
+    if (!out->error && out->is_file && ftruncate(out->fd, (off_t)out->size) != 0)
+        out->error = errno;
     return out->error;
+}
+
+void outlet_drop(struct outlet *out)
+{
+    free(out->window);
+    out->window = NULL;
+    out->n_waiting = 0;
 }
 
 int open_directory_of(const char *path, int *fd)
@@ -198,6 +235,17 @@ int sync_data(int fd)
     int result = fsync(fd);
 #endif
     return result == 0 || errno == EINVAL ? 0 : errno;
+}
+
+void begin_to_sync(int fd, uint64_t offset, uint64_t size)
+{
+#if defined(SYNC_FILE_RANGE_WRITE)
+    (void)!sync_file_range(fd, (off_t)offset, (off_t)size, SYNC_FILE_RANGE_WRITE);
+#else
+    (void)fd;
+    (void)offset;
+    (void)size;
+#endif
 }
 
 int write_at(int fd, uint64_t offset, const void *data, size_t size)

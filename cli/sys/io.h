@@ -21,22 +21,33 @@ int read_full(int fd, void *data, size_t size, size_t *got);
 /* All of size. */
 int write_full(int fd, const void *data, size_t size);
 
-/* Where bytes go one after another. */
+/* Where bytes go one after another. A new file gets them in windows, which begin and end at
+ * multiples of their size: the system keeps such writes in large pages, which takes half the time.
+ * What is all zero becomes a hole. After an error nothing more is written; all functions return it.
+ */
 struct outlet {
     int fd;
-    int sparse;    /* what is all zero becomes a hole; for a new file only */
-    uint64_t size; /* so far */
-    int error;     /* the first one */
+    int is_file; /* a new one */
+    int is_kept; /* it is synced in the end */
+    int error;
+    uint64_t size;         /* so far, with what waits */
+    unsigned char *window; /* or NULL */
+    size_t n_waiting;      /* bytes in it, which are not in the file yet */
 };
 
-/* Returns out->error, at once if there has been one. */
 int outlet_write(struct outlet *out, const void *data, size_t size);
 
-/* At that place, in any order, beside other calls. `size` and `error` stay as they are. */
-int outlet_write_at(const struct outlet *out, uint64_t offset, const void *data, size_t size);
+/* Leaves a hole in a new file. */
+int outlet_skip(struct outlet *out, uint64_t size);
 
-/* A hole at the end counts only when the file gets its size. */
+/* The first `end` bytes are in the file, but for a hole at their end. */
+int outlet_flush(struct outlet *out, uint64_t end);
+
+/* All of them are, and the window is freed. */
 int outlet_finish(struct outlet *out);
+
+/* Frees the window in place of that. */
+void outlet_drop(struct outlet *out);
 
 /* Brings the entry of path in its directory to the disk, in one step or two; *fd is -1 for a
  * directory that may be searched, but not read: then nothing can be done. */
@@ -51,6 +62,9 @@ int read_at(int fd, uint64_t offset, void *dst, size_t size);
 
 /* 0 or errno. What the system cannot sync needs none. */
 int sync_data(int fd);
+
+/* Lets the disk begin with that range, so that syncing takes less time. size 0: all behind. */
+void begin_to_sync(int fd, uint64_t offset, uint64_t size);
 
 /* All of size. */
 int write_at(int fd, uint64_t offset, const void *data, size_t size);

@@ -60,6 +60,13 @@ char *follow_links(const char *path)
     return NULL;
 }
 
+static void begin_outlet(struct output *out, int fd, int is_file)
+{
+    memset(&out->outlet, 0, sizeof out->outlet);
+    out->outlet.fd = fd;
+    out->outlet.is_file = out->outlet.is_kept = is_file;
+}
+
 int open_output(struct output *out, const char *path, const struct stat *input, int force)
 {
     struct stat st;
@@ -90,7 +97,7 @@ int open_output(struct output *out, const char *path, const struct stat *input, 
         }
     }
     if (code == CODE_OK) {
-        out->outlet.fd = out->fd;
+        begin_outlet(out, out->fd, out->is_file);
         out->open = 1;
     } else {
         free(out->path);
@@ -111,15 +118,14 @@ int write_output(void *user, const void *data, size_t size)
 int hold_output(struct output *out)
 {
     const int code = open_scratch(out->is_file ? out->path : P_tmpdir "/lmc", &out->held);
-    if (code == CODE_OK) out->outlet.fd = out->held;
+    if (code == CODE_OK) begin_outlet(out, out->held, 0);
     return code;
 }
 
 int take_held(struct output *out)
 {
     const int fd = out->held;
-    memset(&out->outlet, 0, sizeof out->outlet);
-    out->outlet.fd = out->fd;
+    begin_outlet(out, out->fd, out->is_file);
     out->held = -1;
     return fd;
 }
@@ -155,6 +161,7 @@ void discard_output(struct output *out)
 {
     if (!out->open) return;
     if (out->held >= 0) close(out->held);
+    outlet_drop(&out->outlet);
     if (out->path) close(out->fd);
     if (out->temporary) remove_temporary();
     free(out->path);
@@ -183,9 +190,10 @@ static int copy_to_temporary(struct output *out, const struct attributes *attrib
     if (create_temporary(out->path, &fd, &out->temporary) != CODE_OK) return EIO;
     memset(&copy, 0, sizeof copy);
     copy.fd = fd;
-    copy.sparse = 1;
+    copy.is_file = copy.is_kept = 1;
     error = copy_to_outlet(out->fd, (uint64_t)st.st_size, &copy);
     if (!error) error = outlet_finish(&copy);
+    outlet_drop(&copy);
     if (!error) error = set_attributes(fd, attributes);
     if (!error && fsync(fd) != 0) error = errno;
     close(out->fd);

@@ -361,16 +361,6 @@ static int settle_journal(struct journal *j)
     return error ? fail_journal(j, error, "cannot bring it to the disk") : code;
 }
 
-/* Lets the disk begin with what was written, so that syncing takes less time. */
-static void begin_to_sync(const struct place *p)
-{
-#if defined(SYNC_FILE_RANGE_WRITE)
-    if (p->is_written) (void)!sync_file_range(p->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
-#else
-    (void)p;
-#endif
-}
-
 int flush_journal(struct journal *j)
 {
     struct patch p;
@@ -397,7 +387,7 @@ int flush_journal(struct journal *j)
     }
     j->pending.size = 0;
     j->is_recorded = 0;
-    begin_to_sync(j->target);
+    if (j->target->is_written) begin_to_sync(j->target->fd, 0, 0);
     return code;
 }
 

@@ -366,14 +366,6 @@ static int close_part(struct salvage *s, const lmc_file *file, const char *direc
     return code;
 }
 
-static int skip_bytes(struct outlet *out, uint64_t size)
-{
-    if (size > INT64_MAX - out->size) return EFBIG;
-    if (lseek(out->fd, (off_t)size, SEEK_CUR) < 0) return errno;
-    out->size += size;
-    return 0;
-}
-
 static void add_loss(struct salvage *s, const lmc_salvage_range *range)
 {
     struct loss *last = s->n_losses ? &s->losses[s->n_losses - 1] : NULL;
@@ -422,7 +414,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
     while (code == CODE_OK && !*is_end && range->file_number == n) {
         int error = range->status == LMC_OK
                         ? outlet_write(&s->tree.outlet, range->data, (size_t)range->size)
-                        : skip_bytes(&s->tree.outlet, range->size);
+                        : outlet_skip(&s->tree.outlet, range->size);
         size += range->size;
         if (error) code = fail_errno(path, error, "cannot write it");
         else if (range->status == LMC_OK) s->got += range->size;

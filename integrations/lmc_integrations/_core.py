@@ -5,6 +5,14 @@ from __future__ import annotations
 
 from lmc_codec import _arrays, _chunks, _lmc
 from lmc_codec._arguments import count_threads, level_number
+from lmc_codec._base import MAX_HEADER
+from lmc_codec._chain import _Link as Link
+from lmc_codec._chain import _look_at as look_at
+from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
+from lmc_codec._new_file import NewFile
 
-__all__ = ["_arrays", "_chunks", "_lmc", "count_threads", "level_number", "printable"]
+__all__ = [
+    "MAX_HEADER", "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths",
+    "printable"
+]  # fmt: skip

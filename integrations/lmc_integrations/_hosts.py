@@ -10,6 +10,7 @@ from importlib import metadata
 
 #: Name of the distribution -> minor releases: "5.23" is 5.23.0 and all that begin with "5.23.".
 TESTED = {
+    "lightning": ("2.6",),
     "modelexpress": ("0.7",),
     "transformers": ("5.18", "5.19", "5.20", "5.21", "5.22", "5.23"),
     "vllm": ("0.33",),

@@ -18,7 +18,7 @@ from lmc_integrations._hosts import check_host
 TOP = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("host, adapter", [("transformers", "transformers"), ("zarr", "zarr")])
+@pytest.mark.parametrize("host, adapter", [("transformers", "transformers"), ("transformers", "trainer"), ("lightning", "lightning"), ("zarr", "zarr")])
 def test_adapters(monkeypatch, pretend, host, adapter):
     name = f"lmc_integrations.{adapter}"
     ours = importlib.import_module(name)

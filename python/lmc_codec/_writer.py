@@ -276,13 +276,25 @@ class Writer:
             path = os.path.basename(os.fsdecode(source))
         with open(source, "rb") as file:
             found, rows = os.fstat(file.fileno()), []
+            buffers: dict[str, Any] = {}
+            between: list[tuple[int, Any]] = []
             if found.st_size > 16 and dtype is None:
-                with map_file(file) as view:
-                    start = bytes(view[:9])
-                    if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps
-                        rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
+                view = map_file(file)
+                start = bytes(view[:9])
+                if start.endswith(b"{") or start.startswith(b"PK\3\4"):  # of safetensors or torch.save(), perhaps
+                    rows = _lmc.find_tensors(view, len(view), os.path.basename(path))[0]
+                if rows and self._policy.has_rules:
+                    buffers = {name: view[at : at + size] for name, _, _, at, size in rows}
+                    between = [(0, view)]
+
+            def write_file(write: Any) -> None:
+                if between:
+                    write(view)
+                else:
+                    copy_stream(file, path, write)
+
             self._add_known(
-                path, found.st_size, rows, {}, lambda write: copy_stream(file, path, write), dtype=dtype,
+                path, found.st_size, rows, buffers, write_file, between, dtype=dtype,
                 mode=found.st_mode & 0o7777, mtime_ns=found.st_mtime_ns
             )
 
@@ -449,6 +461,10 @@ def count_own_frames() -> int:
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("lmc_codec."):
         n, frame = n + 1, frame.f_back
     return n
+
+
+def _attributes(found: os.stat_result) -> dict[str, int]:
+    return {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
 
 
 def _directories_of(path: str) -> list[str]:

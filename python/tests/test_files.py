@@ -428,6 +428,29 @@ def test_quantised(tmp_path, rules):
         assert same(r["l.weight"], w) and r.info("l.weight").loss is None
 
 
+def test_files_by_rule(tmp_path):
+    """As the command does it: tensors of files are quantised, whichever lie first, and all else stays as it is."""
+    torch, st = pytest.importorskip("torch"), pytest.importorskip("safetensors.torch")
+    v, m = map(torch.from_numpy, moments())
+    state = {"exp_avg_sq": v, "exp_avg": m.T, "weight": m * 3, "step": torch.tensor(7.0)}
+    torch.save(state, tmp_path / "a.pt")
+    st.save_file({name: t.contiguous() for name, t in state.items()}, tmp_path / "b.safetensors")
+    os.utime(tmp_path / "a.pt", ns=(7_000_000_000, 7_000_000_000))
+    for file, load in (("a.pt", torch.load), ("b.safetensors", st.load_file)):
+        with lmc.Writer(tmp_path / "x.lmc", quantize="*exp_avg*=bits:8") as w:
+            w.add_file(tmp_path / file)
+        with lmc.open(tmp_path / "x.lmc") as r:
+            assert [x.name for x in r.files[0].tensors if x.loss] == [x.name for x in r.files[0].tensors if "exp" in x.name]
+            assert r.files[0].mtime_ns == os.stat(tmp_path / file).st_mtime_ns and r.files[0].mode is not None
+            (tmp_path / "y").write_bytes(r.read(file))
+        again = load(tmp_path / "y")
+        assert torch.equal(again["weight"], state["weight"]) and again["step"] == 7
+        for name in ("exp_avg", "exp_avg_sq"):
+            assert not torch.equal(again[name], state[name])
+            assert torch.allclose(again[name], state[name], atol=float(state[name].abs().max()) / 10)
+    (tmp_path / "b.safetensors").unlink()  # nothing holds it
+
+
 def test_rules(tmp_path):
     v, m = moments()
     with lmc.Writer(tmp_path / "x.lmc", quantize=["*,role=any=bits:8", "*keep*=lossless", "*,max=1K=bits:4"]) as w:

@@ -42,8 +42,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
     LMC__TRY(lmc__reserve(&c->in[0], span));
     while (d->absorbed < file->size) {
         size_t at;
-        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed),
-                  SIZE_MAX / 2);
+        lmc__want(c, c->in[0].data, (size_t)lmc__min64(span, file->size - d->absorbed));
         lmc__read_portion(c);
         LMC__TRY(c->read_status);
         if (c->read_got < c->read_size) return LMC_ERR_TRUNCATED;
@@ -54,7 +53,7 @@ static enum lmc_status lmc__identify_file(lmc__coder *c, lmc__digester *d, const
             job->job.src_size = lmc__min(LMC__IDENTIFY_SIZE, c->read_got - at);
             LMC__TRY(lmc__plan_pieces(c, d, job, job->job.src_size));
         }
-        lmc__want(c, NULL, 0, 0);
+        lmc__want(c, NULL, 0);
         LMC__TRY(lmc__run_step(c));
         lmc__absorb_pieces(c, d);
     }

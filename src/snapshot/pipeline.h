@@ -363,13 +363,13 @@ static enum lmc_status lmc__report_progress(lmc__coder *c, uint64_t size)
     return c->progress && size ? c->progress(c->progress_user, c->done) : LMC_OK;
 }
 
-/* Asks for size bytes of the stream, to come with the next steps, a portion with each. */
-static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size, size_t portion)
+/* Asks for size bytes of the stream, to come with the next step, or a portion with each. */
+static void lmc__want(lmc__coder *c, uint8_t *dst, size_t size)
 {
     c->read_to = dst;
     c->read_size = size;
     c->read_got = 0;
-    c->read_portion = portion;
+    c->read_portion = size;
 }
 
 /* The block at whose header that is uses nothing but what the file may use, as its own header

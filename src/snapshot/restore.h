@@ -175,7 +175,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const int is_reading = !r->is_next_read && !r->is_other_used && !c->ended;
     lmc__buffer *out = &c->out[c->out_number], *next = &c->in[r->in_number ^ 1];
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
-    lmc__want(c, NULL, 0, 0);
+    lmc__want(c, NULL, 0);
     if (is_reading) {
         uint64_t size = LMC__FIRST_READ_SIZE;
         r->next_room = lmc_block_bound(r->largest);
@@ -187,7 +187,7 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
         next->size = 0;
         /* after which size is no more than a size_t holds */
         LMC__TRY(lmc__reserve(next, r->next_room + size));
-        lmc__want(c, next->data + r->next_room, (size_t)size, (size_t)size);
+        lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
     if (is_reading) next->size = r->next_room + c->read_got;

@@ -202,6 +202,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     uint64_t size = 0;
     size_t i;
     if (n == 0) return LMC_OK;
+    c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
     w->digester.fingerprints = lmc__index_fingerprints(&w->index);
     lmc__absorb_pieces(c, &w->digester);
@@ -387,8 +388,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     const size_t block =
         lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
         << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
-    const uint64_t wave_size = lmc__get_wave_size(c, block),
-                   span = is_unknown ? LMC__PENDING_SIZE : wave_size;
+    const uint64_t span = is_unknown ? LMC__PENDING_SIZE : lmc__get_wave_size(c, block);
     uint64_t left;
     unsigned number = 0;
     if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
@@ -398,7 +398,7 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
     c->stream = *stream;
     c->ended = 0;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
-    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left), SIZE_MAX / 2);
+    lmc__want(c, lmc__portion_at(&c->in[0]), (size_t)lmc__min64(span, left));
     while (c->read_size != 0) {
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
@@ -410,11 +410,10 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         size = c->read_got;
         left -= size;
         LMC__TRY(lmc__reserve(next, span + LMC__LINE));
-        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left),
-                  (size_t)wave_size);
+        lmc__want(c, lmc__portion_at(next), c->ended ? 0 : (size_t)lmc__min64(span, left));
         if (size) LMC__TRY(lmc__write_span(w, data, size));
     }
-    lmc__want(c, NULL, 0, 0);
+    lmc__want(c, NULL, 0);
     return is_unknown && left == 0 ? LMC_ERR_LIMIT : LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */

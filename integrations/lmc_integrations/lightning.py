@@ -1,0 +1,83 @@
+"""Checkpoints of PyTorch Lightning as a series: change one import.
+
+    from lmc_integrations.lightning import ModelCheckpoint   # was: from lightning.pytorch.callbacks
+
+    trainer = Trainer(callbacks=[ModelCheckpoint("run", save_top_k=5, monitor="loss")])
+    trainer.fit(model, ckpt_path="last")
+
+Names, rotation and the best model are Lightning's; the files are NAME.lmc, most of them deltas.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from ._hosts import check_host
+
+check_host("lightning", "lightning")
+
+import lightning.pytorch as pl
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import callbacks
+from lightning.pytorch.strategies import Strategy
+from lmc_codec.torch import load_checkpoint
+
+from .series import Series
+
+__all__ = ["ModelCheckpoint", "SeriesIO"]
+
+
+class SeriesIO(TorchCheckpointIO):
+    """Trainer(plugins=[SeriesIO()]): files whose names end in .lmc are snapshots of the series in their directory; others are
+    torch's. options: of lmc_integrations.series.Series."""
+
+    def __init__(self, **options: Any):
+        super().__init__()
+        Series(".", **options)  # whether they are options of it
+        self._options = options
+
+    def _series(self, path: Any) -> Series:
+        return Series(Path(path).parent, **self._options)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        if not str(path).endswith(".lmc") or storage_options is not None:
+            return super().save_checkpoint(checkpoint, path, storage_options)
+        self._series(path).save(Path(path).stem, checkpoint)
+
+    def load_checkpoint(self, path: Any, map_location: Any = "cpu", weights_only: bool | None = None) -> dict[str, Any]:
+        if not str(path).endswith(".lmc"):
+            return super().load_checkpoint(path, map_location, weights_only)
+        found: dict[str, Any] = load_checkpoint(path, map_location=map_location, weights_only=weights_only is None or weights_only)
+        return found
+
+    def remove_checkpoint(self, path: Any) -> None:
+        if not str(path).endswith(".lmc") or os.path.islink(path):  # save_last="link"
+            return super().remove_checkpoint(path)
+        self._series(path).forget(Path(path).stem)
+
+
+class ModelCheckpoint(callbacks.ModelCheckpoint):
+    """Lightning's, with options of lmc_integrations.series.Series: every, level, threads, quantize."""
+
+    FILE_EXTENSION = ".lmc"
+
+    def __init__(
+        self, *args: Any, every: int | None = None, level: Any = 0, threads: int | None = None, quantize: Any = None, **options: Any
+    ):
+        super().__init__(*args, **options)
+        keep = max(1, self.save_top_k) if self.save_top_k >= 0 else None
+        self._io = SeriesIO(keep=keep, every=every, level=level, threads=threads, quantize=quantize)
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        strategy = trainer.strategy
+        if type(strategy).load_checkpoint is not Strategy.load_checkpoint or type(strategy).save_checkpoint is not Strategy.save_checkpoint:
+            raise ValueError(f"{type(strategy).__name__} writes shards, of which no series is made: see lmc_codec.dcp")
+        super().setup(trainer, pl_module, stage)
+        if "://" in str(self.dirpath):
+            raise ValueError(f"{self.dirpath}: a series is a directory of this machine")
+        if type(strategy.checkpoint_io) is TorchCheckpointIO:
+            strategy.checkpoint_io = self._io
+        elif not isinstance(strategy.checkpoint_io, SeriesIO):
+            raise ValueError(f"{type(strategy.checkpoint_io).__name__} writes checkpoints otherwise; leave it out")

@@ -1,0 +1,276 @@
+"""A directory of training states, each a delta of an earlier one: a directory of `lmc series`, which lists it, restores from
+it, and checks it.
+
+    series = Series("run/states")
+    series.save("step-100", {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    state = series.load()                                 # the last one; or series.load("step-100")
+
+NAME.lmc is a snapshot, whole or not there; series.json is the list. The files count: if a process is killed between the two,
+the next one corrects the list. What others are deltas of is only marked as forgotten: its file goes when nothing that is kept
+needs it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import lmc_codec
+from lmc_codec import CorruptError, NotFoundError
+
+from ._core import Link, NewFile, look_at, measure_depths, printable
+
+__all__ = ["Series"]
+
+KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
+CHECK = '"crc32c": "%08x"}\n'
+PIECE = 8 << 20
+_TABLE = list(range(256))
+for _ in range(8):
+    _TABLE = [x >> 1 ^ 0x82F63B78 * (x & 1) for x in _TABLE]
+
+
+def _check_line(data: bytes) -> bytes:
+    crc = 0xFFFFFFFF
+    for x in data:
+        crc = crc >> 8 ^ _TABLE[crc & 255 ^ x]
+    return (CHECK % (crc ^ 0xFFFFFFFF)).encode()
+
+
+class _List:
+    """series.json, corrected by the files."""
+
+    def __init__(self, directory: Path):
+        self.directory, self.path = directory, directory / "series.json"
+        self.every: int | None = None
+        self.entries: dict[str, dict[str, Any]] = {}  # in the order of adding
+        with suppress(FileNotFoundError):
+            self._parse(self.path.read_bytes())
+        files = (x for x in os.scandir(directory) if x.name.endswith(".lmc") and x.name[0] != "." and x.is_file(follow_symlinks=False))
+        paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files)
+        links = {name: look_at(path) for _, path, name in paths}
+        #: Those that can be read.
+        self.links: dict[str, Link] = {name: link for name, link in links.items() if link is not None}
+        measure_depths(list(self.links.values()))
+        for entry in self.entries.values():
+            if entry["state"] != KEPT and entry["name"] not in links:
+                entry["state"] = GONE
+        self.entries = {name: entry for name, entry in self.entries.items() if "fingerprint" in entry}  # `lmc` was killed while it added
+        for name, link in self.links.items():
+            old = self.entries.get(name, {"state": GONE})
+            if old["state"] == GONE or old["fingerprint"] != link.fingerprint.hex():
+                self.put(name, FORGOTTEN if old["state"] == FORGOTTEN else KEPT)
+
+    def _parse(self, data: bytes) -> None:
+        size = len(CHECK % 0)
+        try:
+            found = json.loads(data)
+            if data[-size:] != _check_line(data[:-size]) or found["lmc_series"] != 1:
+                raise ValueError
+            self.every, self.entries = found["every"], {x["name"]: x for x in found["snapshots"]}
+        except (ValueError, KeyError, TypeError):
+            text = f"{self.path}: damaged, or of a newer lmc; 'lmc series DIR rebuild' makes it anew from the snapshots"
+            raise CorruptError(printable(text)) from None
+
+    def write(self, every: int) -> None:
+        head = json.dumps({"lmc_series": 1, "every": self.every or every})[:-1]
+        rows = ",\n".join(map(json.dumps, self.entries.values()))
+        text = f'{head}, "snapshots": [\n{rows}\n],\n'.encode()
+        new = NewFile(str(self.path))
+        try:
+            with open(new.fileno(), "wb", closefd=False) as file:
+                file.write(text + _check_line(text))
+            new.sync()
+            new.appear()  # and the names of all that came before are on the disk with it
+        except BaseException:
+            new.remove()
+            raise
+
+    def put(self, name: str, state: str) -> None:
+        """The file of that name becomes the last entry."""
+        with lmc_codec.open(self.links[name].path, base="auto", threads=1) as reader:
+            size = sum(x.size for x in reader.files)
+        self.entries.pop(name, None)
+        self.entries[name] = {"name": name, "state": state, "fingerprint": self.links[name].fingerprint.hex(), "size": size, "time": int(time.time())}
+
+    def names(self, state: str) -> list[str]:
+        return [name for name, x in self.entries.items() if x["state"] == state and name in self.links]
+
+    def chain_of(self, name: str) -> list[str]:
+        """It, and all that it needs: bases are found by content, those with the shortest chain."""
+        link, chain = self.links[name], [name]
+        while link.base:
+            found = [x for x, y in self.links.items() if y.fingerprint == link.base and y.depth < link.depth]
+            if not found:
+                break
+            chain.append(min(found, key=lambda x: self.links[x].depth))
+            link = self.links[chain[-1]]
+        return chain
+
+
+class Series:
+    """directory: made with the first snapshot. keep: how many are kept; None: all. every: so many snapshots have one chain,
+    the first of which is whole; 1: all are. None: 16; or 1, if no more than three are kept, where deltas take more than they
+    save. level, threads, quantize: of lmc_codec.Writer; "*.exp_avg*=bits:8" keeps moments with that error, all else exactly.
+
+    Where all are kept, each is a delta of the last one; else of the first of its chain, so that no other file must stay for
+    it. One process changes a series at a time; others wait.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        keep: int | None = None,
+        every: int | None = None,
+        level: Any = 0,
+        threads: int | None = None,
+        quantize: Any = None,
+    ):
+        if min(1 if every is None else every, 1 if keep is None else keep) < 1:
+            raise ValueError(f"every and keep: 1 or more, not {every} and {keep}")
+        self.directory = Path(directory).absolute()
+        self._keep, self._every = keep, every or (16 if keep is None or keep > 3 else 1)
+        self._how: dict[str, Any] = {"level": level, "threads": threads, "quantize": quantize}
+
+    @contextmanager
+    def _change(self) -> Iterator[_List]:
+        os.makedirs(self.directory, exist_ok=True)
+        with open(self.directory / ".lock", "a") as file:
+            with suppress(ImportError):  # Windows, where there is no `lmc series` either
+                import fcntl
+
+                fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
+            yield _List(self.directory)
+
+    def names(self) -> list[str]:
+        """Of all that are kept, the last one last."""
+        return _List(self.directory).names(KEPT) if self.directory.is_dir() else []
+
+    def path(self, name: str | None = None) -> Path:
+        """Where a snapshot is or would be; without a name, the last one."""
+        names = [name] if name is not None else self.names()
+        if not names:
+            raise NotFoundError(printable(f"{self.directory}: no snapshot is there yet"))
+        last = names[-1]
+        if not 0 < len(last.encode()) <= 200 or last[0] in ".-" or any(c in "/\\\x7f" or c < " " for c in last):
+            raise ValueError(f"{last!r} cannot name a snapshot: 1 to 200 bytes without slashes, '.' and '-' not first")
+        return self.directory / f"{last}.lmc"
+
+    # -- adding --
+
+    def save(self, name: str, state: Any) -> Path:
+        """Adds whatever torch.save() takes. One of that name is replaced, once the new one is whole."""
+        from lmc_codec.torch import save_checkpoint
+
+        return self._add(name, lambda path, base: save_checkpoint(state, path, base=base, **self._how))
+
+    def add(self, name: str, source: str | os.PathLike[str]) -> Path:
+        """Adds the files of a directory: those of torch.save() and safetensors by their tensors."""
+
+        def write(path: Path, base: Path | None) -> None:
+            with lmc_codec.Writer(path, base=None if base is None else lmc_codec.open(base, base="auto"), **self._how) as w:
+                for file in sorted(x for x in Path(source).rglob("*") if not x.is_dir()):
+                    w.add_file(file, file.relative_to(source).as_posix())
+
+        return self._add(name, write)
+
+    def _choose_base(self, found: _List) -> Path | None:
+        """The last one that can be restored, or the first one of its chain."""
+        for name in reversed(found.names(KEPT)):
+            chain = found.chain_of(name)
+            if len(chain) == found.links[name].depth + 1:
+                names = list(found.entries)
+                n = len(chain) if self._keep is None else len(names) - names.index(chain[-1])
+                return self.path(name if self._keep is None else chain[-1]) if n < self._every else None
+        return None
+
+    def _add(self, name: str, write: Callable[[Path, Path | None], None]) -> Path:
+        path = self.path(name)
+        with self._change() as found:
+            new = self.directory / ".lmc-saving"  # `lmc series` removes it if it stays
+            write(new, self._choose_base(found))
+            if name in found.links:
+                self._set_aside(name, found)
+            os.replace(new, path)
+            link = look_at(str(path))
+            if link is None:
+                raise CorruptError(printable(f"{path}: what was written cannot be read"))
+            found.links[name] = link
+            measure_depths(list(found.links.values()))
+            found.put(name, KEPT)
+            self._collect(found)
+        return path
+
+    def _set_aside(self, name: str, found: _List) -> None:
+        """The file of that name is about to be replaced, and others may need it: it gets another name."""
+        n = 1
+        while (aside := f"{name[:190]}-v{n}") in found.entries or os.path.lexists(self.path(aside)):
+            n += 1
+        found.entries[aside] = {**found.entries[name], "name": aside, "state": FORGOTTEN}
+        found.write(self._every)
+        try:
+            os.link(self.path(name), self.path(aside))
+        except OSError:  # a file system without links
+            shutil.copyfile(self.path(name), self.path(aside))
+        found.links[aside] = found.links[name]
+        found.links[aside].path = str(self.path(aside))
+
+    # -- forgetting --
+
+    def forget(self, *names: str) -> None:
+        """They are not kept any longer."""
+        with self._change() as found:
+            for name in set(names).intersection(found.names(KEPT)):
+                found.entries[name]["state"] = FORGOTTEN
+            self._collect(found)
+
+    def rotate(self, *protected: str) -> None:
+        """Forgets the oldest ones, until `keep` are left; never the last one, nor those that are protected."""
+        if self._keep is not None:
+            names = self.names()
+            old = [name for name in names[:-1] if name not in protected]
+            self.forget(*old[: max(0, len(names) - self._keep)])
+
+    def _collect(self, found: _List) -> None:
+        found.write(self._every)
+        needed = {x for name in found.names(KEPT) for x in found.chain_of(name)}
+        gone = [name for name in found.names(FORGOTTEN) if name not in needed]
+        for name in gone:
+            os.unlink(self.path(name))
+            found.entries[name]["state"] = GONE
+        while found.entries and (first := next(iter(found.entries.values())))["state"] == GONE:
+            del found.entries[first["name"]]
+        if gone:
+            found.write(self._every)
+
+    # -- using --
+
+    def load(self, name: str | None = None, **options: Any) -> Any:
+        """What save() has saved; without a name, the last one. options: of lmc_codec.torch.load_checkpoint()."""
+        from lmc_codec.torch import load_checkpoint
+
+        return load_checkpoint(self.path(name), **options)
+
+    def restore(self, name: str | None, directory: str | os.PathLike[str]) -> None:
+        """Writes the files of a snapshot. The directory appears when it is whole; one that is there is replaced."""
+        directory = Path(directory).absolute()
+        new = directory.with_name(f".{directory.name}.new")
+        shutil.rmtree(new, ignore_errors=True)
+        os.makedirs(new)
+        with lmc_codec.open(self.path(name), base="auto", threads=self._how["threads"]) as reader:
+            for file in reader.files:
+                path = new / file.path
+                os.makedirs(path if file.is_directory else path.parent, exist_ok=True)
+                if not file.is_directory:
+                    with open(path, "wb") as out:
+                        for at in range(0, file.size, PIECE):
+                            out.write(reader.read(file.path, at, min(PIECE, file.size - at)))
+        shutil.rmtree(directory, ignore_errors=True)
+        os.rename(new, directory)

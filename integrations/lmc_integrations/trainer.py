@@ -1,0 +1,85 @@
+"""Checkpoints of the Hugging Face Trainer as a series: each is one LMC file, most are deltas.
+
+    callback = SeriesCallback(args)                       # the TrainingArguments
+    trainer = Trainer(model, args, callbacks=[callback], ...)
+    trainer.train(resume_from_checkpoint=callback.restore())  # None before the first one: from the beginning
+
+The Trainer writes a directory checkpoint-N, as ever. It becomes OUTPUT_DIR/series/checkpoint-N.lmc, is read back, and goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import lmc_codec
+import torch.distributed as dist
+
+from ._hosts import check_host
+
+check_host("transformers", "trainer")
+
+from transformers import TrainerCallback
+
+from .series import Series
+
+__all__ = ["SeriesCallback"]
+
+SHARDS = ("*.distcp", "pytorch_model_fsdp*", "global_step*", "rank*-of-*")  # of FSDP, DeepSpeed, XLA
+
+
+class SeriesCallback(TrainerCallback):  # type: ignore[misc]
+    """args: the TrainingArguments. Their save_total_limit and the best model decide which ones are kept. directory: where the
+    series is; OUTPUT_DIR/series. options: of lmc_integrations.series.Series: every, level, threads, quantize."""
+
+    def __init__(self, args: Any, directory: str | os.PathLike[str] | None = None, **options: Any):
+        if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None) or args.save_on_each_node:
+            raise ValueError("FSDP, DeepSpeed and save_on_each_node write shards, of which no series is made: see lmc_codec.dcp")
+        if args.push_to_hub and args.hub_strategy in ("checkpoint", "all_checkpoints"):
+            raise ValueError("hub_strategy: checkpoints are pushed while they would be removed; choose 'every_save' or 'end'")
+        self._output = Path(args.output_dir)
+        limit = args.save_total_limit
+        self.series = Series(directory or self._output / "series", keep=limit if limit and limit > 0 else None, **options)
+        self._args = args
+
+    def restore(self, name: str | None = None) -> str | None:
+        """For resume_from_checkpoint: the directory of that checkpoint, or of the last one; None: there is none yet. All ranks
+        call it."""
+        with self._args.main_process_first(local=False):
+            names = self.series.names()
+            if name is None and not names:
+                return None
+            directory = self._output / (name or names[-1])
+            if self._args.process_index == 0:
+                self.series.restore(directory.name, directory)
+                best = json.loads((directory / "trainer_state.json").read_text())["best_model_checkpoint"]
+                best = Path(best or ".").name  # the Trainer forgets it where its directory is missing
+                if best in names and best != directory.name:
+                    self.series.restore(best, self._output / best)
+            return str(directory)
+
+    def on_save(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+        if dist.is_available() and dist.is_initialized():
+            dist.barrier()  # each rank writes the state of its random numbers
+        if not state.is_world_process_zero:
+            return
+        directory = self._output / f"checkpoint-{state.global_step}"
+        if any(next(directory.rglob(shard), None) for shard in SHARDS):
+            raise ValueError(f"{directory}: is made of shards, of which no series is made: see lmc_codec.dcp")
+        lmc_codec.verify(self.series.add(directory.name, directory), base="auto")
+        self._drop(Path(state.best_model_checkpoint or ".").name, args.load_best_model_at_end)
+
+    def _drop(self, best: str, is_needed: bool) -> None:
+        """Directories whose snapshots are there, but for the best one, which the Trainer loads in the end."""
+        for name in self.series.names():
+            if name != best or not is_needed:
+                shutil.rmtree(self._output / name, ignore_errors=True)
+        self.series.rotate(best)
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **unused: Any) -> None:
+        best = Path(state.best_model_checkpoint or ".").name
+        if state.is_world_process_zero and args.save_total_limit == 1 and best in self.series.names():
+            self.series.forget(*(name for name in self.series.names() if name != best))  # as the Trainer does

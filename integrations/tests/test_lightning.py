@@ -1,0 +1,140 @@
+"""ModelCheckpoint in PyTorch Lightning."""
+
+import logging
+import os
+import warnings
+
+import pytest
+import torch
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of what Lightning imports
+    pl = pytest.importorskip("lightning.pytorch")
+    from lightning.pytorch import callbacks
+    from lightning.pytorch.plugins.io import AsyncCheckpointIO
+    from lightning.pytorch.strategies import SingleDeviceStrategy
+from lmc_integrations.lightning import ModelCheckpoint, SeriesIO
+from lmc_integrations.series import Series
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own
+logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
+
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.Dropout(0.1), torch.nn.Linear(128, 1))
+        self.seen = []
+
+    def training_step(self, batch, i):
+        torch.manual_seed(self.global_step)  # Lightning keeps neither random numbers nor the place in the data
+        loss = self.layers(torch.randn(4, 128)).square().mean()
+        self.seen.append((self.global_step, loss.item()))
+        self.log("loss", loss)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=1e-3)
+
+
+def make(directory, *, ours=True, steps=12, **options):
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+    options = {"every_n_train_steps": 2, "save_top_k": -1, **options}
+    callback = (ModelCheckpoint if ours else callbacks.ModelCheckpoint)(directory, **options)
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=steps, callbacks=[callback], logger=False, enable_progress_bar=False, enable_model_summary=False
+    )  # fmt: skip
+    return trainer, Model(), torch.utils.data.DataLoader(torch.zeros(24), batch_size=4), callback
+
+
+def fit(directory, ckpt_path=None, **options):
+    trainer, model, data, callback = make(directory, **options)
+    trainer.fit(model, data, ckpt_path=ckpt_path)
+    return model, callback
+
+
+def same(a, b):
+    ours, theirs = a.state_dict(), b.state_dict()
+    return all(torch.equal(ours[x], theirs[x]) for x in theirs) and a.seen == b.seen[len(b.seen) - len(a.seen) :]
+
+
+def test_a_training_goes_on_from_each_step(tmp_path):
+    straight, theirs = fit(tmp_path / "theirs", ours=False)
+    model, ours = fit(tmp_path / "ours")
+    assert same(model, straight)
+    names = Series(tmp_path / "ours").names()
+    assert [f"{x}.ckpt" for x in names] == sorted(os.listdir(tmp_path / "theirs"), key=lambda x: os.stat(tmp_path / "theirs" / x).st_mtime_ns)
+    for name in names:
+        again, _ = fit(tmp_path / "ours", str(tmp_path / "ours" / f"{name}.lmc"))
+        assert same(again, straight)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"save_top_k": 1, "save_last": True},
+        {"save_top_k": 2, "save_last": "link"},
+        {"save_top_k": 5, "mode": "max", "save_last": True},
+        {"save_top_k": 1, "filename": "best", "every": 16},  # the same file again and again
+        {"save_top_k": 0, "save_last": True, "every": 3},
+        {"save_top_k": 3, "every": 4},
+    ],
+)
+def test_rotation_is_lightnings(tmp_path, options):
+    """The same names are there, and each is what Lightning's own file is."""
+    options = {"monitor": "loss", "steps": 20, **options}
+    plain = {"ours": False, **{x: y for x, y in options.items() if x != "every"}}
+    _, theirs = fit(tmp_path / "theirs", **plain)
+    _, ours = fit(tmp_path / "ours", **options)
+    names = {x.stem for x in (tmp_path / "theirs").iterdir() if not x.is_symlink()}
+    series = Series(tmp_path / "ours")
+    assert set(series.names()) == names and len(list((tmp_path / "ours").glob("*.lmc"))) < len(names) + 3
+    assert os.path.basename(ours.best_model_path)[:-4] == os.path.basename(theirs.best_model_path)[:-5]
+    for name in names:
+        a, b = series.load(name), torch.load(tmp_path / "theirs" / f"{name}.ckpt")
+        assert a["global_step"] == b["global_step"]
+        assert all(torch.equal(a["state_dict"][k], v) for k, v in b["state_dict"].items())
+    if "save_last" in options:
+        plain, options = ({**x, "steps": 22} for x in (plain, options))
+        assert fit(tmp_path / "ours", "last", **options)[0].seen == fit(tmp_path / "theirs", "last", **plain)[0].seen
+
+
+class Sharding(SingleDeviceStrategy):
+    def save_checkpoint(self, *args, **options):
+        raise AssertionError
+
+
+def test_what_is_refused(tmp_path):
+    for strategy in (Sharding("cpu"), pl.strategies.FSDPStrategy()):
+        trainer, model, _, _ = make(tmp_path)
+        trainer._accelerator_connector.strategy = strategy
+        with pytest.raises(ValueError, match="writes shards, .* lmc_codec.dcp"):
+            trainer.checkpoint_callback.setup(trainer, model, "fit")
+    trainer, model, _, callback = make("memory://bucket/run")
+    with pytest.raises(ValueError, match="memory://bucket/run: a series is a directory"):
+        callback.setup(trainer, model, "fit")
+    trainer, model, _, callback = make(tmp_path)
+    trainer.strategy.checkpoint_io = AsyncCheckpointIO()
+    with pytest.raises(ValueError, match="AsyncCheckpointIO writes checkpoints otherwise"):
+        callback.setup(trainer, model, "fit")
+
+
+def test_as_a_plugin(tmp_path):
+    """What does not end in .lmc is Lightning's."""
+    trainer = pl.Trainer(
+        accelerator="cpu", max_steps=2, plugins=[SeriesIO(every=1, quantize="*.exp_avg*=bits:8")], logger=False,
+        callbacks=[ModelCheckpoint(tmp_path / "a", every_n_train_steps=2)], enable_progress_bar=False,
+    )  # fmt: skip
+    trainer.fit(Model(), make(tmp_path)[2])
+    trainer.save_checkpoint(tmp_path / "b.ckpt")
+    trainer.save_checkpoint(tmp_path / "b.lmc")
+    a, b = torch.load(tmp_path / "b.ckpt"), Series(tmp_path).load()
+    assert all(torch.equal(a["state_dict"][x], b["state_dict"][x]) for x in a["state_dict"])
+    moments = [x["optimizer_states"][0]["state"][0]["exp_avg"] for x in (a, b)]
+    assert not torch.equal(*moments) and torch.allclose(*moments, atol=float(moments[0].abs().max()) / 20)
+    fit(tmp_path / "a", str(tmp_path / "b.ckpt"), steps=4)
+    trainer.strategy.remove_checkpoint(tmp_path / "b.ckpt")
+    trainer.strategy.remove_checkpoint(tmp_path / "b.lmc")
+    assert Series(tmp_path).names() == [] and not list(tmp_path.glob("b.*"))
+    assert len(Series(tmp_path / "a").names()) == 2

@@ -1,0 +1,231 @@
+"""SeriesCallback in the Trainer of Hugging Face."""
+
+import copy
+import hashlib
+import os
+import random
+import shutil
+import signal
+import time
+
+import lmc_codec
+import pytest
+import torch
+from lmc_integrations.series import Series
+
+transformers = pytest.importorskip("transformers")
+pytest.importorskip("accelerate")  # which the Trainer needs
+
+from lmc_integrations.trainer import SeriesCallback
+
+STEPS = 12
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return 16
+
+    def __getitem__(self, i):
+        x = torch.randint(0, 64, (8,), generator=torch.Generator().manual_seed(i))
+        return {"input_ids": x, "labels": x}
+
+
+class Told(transformers.TrainerCallback):
+    """Comes before SeriesCallback, and writes down what the Trainer has saved."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def on_save(self, args, state, control, **unused):
+        name = f"checkpoint-{state.global_step}"
+        self.path.with_name(name + ".told").write_text(digest(os.path.join(args.output_dir, name)))
+
+
+class Finished(transformers.TrainerCallback):
+    """Writes down which ones SeriesCallback has finished, and says so."""
+
+    def __init__(self, path, fd):
+        self.path, self.fd = path, fd
+
+    def on_step_begin(self, args, state, control, **unused):
+        if state.global_step:
+            with open(self.path, "a") as file:
+                file.write(f"checkpoint-{state.global_step}\n")
+        os.write(self.fd, b"x")
+
+
+def digest(directory):
+    found = hashlib.sha256()
+    for name in sorted(os.listdir(directory)):
+        with open(os.path.join(directory, name), "rb") as file:
+            found.update(name.encode() + hashlib.sha256(file.read()).digest())
+    return found.hexdigest()
+
+
+def make_trainer(directory, *, series=True, told=None, callbacks=(), options=None, width=32, **arguments):
+    torch.set_num_threads(1)
+    transformers.set_seed(1)
+    config = transformers.LlamaConfig(
+        vocab_size=64, hidden_size=width, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, attention_dropout=0.1
+    )  # fmt: skip
+    arguments = {"save_strategy": "steps", "save_steps": 2, "max_steps": STEPS, **arguments}
+    args = transformers.TrainingArguments(
+        str(directory), per_device_train_batch_size=4, logging_steps=1, report_to=[], disable_tqdm=True, use_cpu=True, **arguments
+    )
+    callback = SeriesCallback(args, **(options or {})) if series else None
+    callbacks = [*([] if told is None else [Told(told)]), *callbacks, *([callback] if series else [])]
+    model = transformers.LlamaForCausalLM(config)
+    data = {"train_dataset": Data(), "eval_dataset": Data()}
+    return transformers.Trainer(model, args, callbacks=callbacks, **data), callback
+
+
+def losses(trainer):
+    return [(x["step"], x["loss"]) for x in trainer.state.log_history if "loss" in x]
+
+
+def same(a, b):
+    ours, theirs = a.model.state_dict(), b.model.state_dict()
+    return all(torch.equal(ours[x], theirs[x]) for x in theirs) and losses(a) == losses(b)
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory):
+    """Without interruption, and without LMC."""
+    trainer, _ = make_trainer(tmp_path_factory.mktemp("straight"), series=False)
+    trainer.train()
+    return trainer
+
+
+def test_a_training_goes_on_from_each_step(straight, tmp_path):
+    trainer, callback = make_trainer(tmp_path, told=tmp_path / "x")
+    assert callback.restore() is None
+    trainer.train(resume_from_checkpoint=callback.restore())
+    assert same(trainer, straight)
+    names = [f"checkpoint-{n}" for n in range(2, STEPS + 1, 2)]
+    assert callback.series.names() == names
+    assert not [x for x in os.listdir(tmp_path) if x in names]  # each is in the series, and nowhere else
+    for name in names:
+        trainer, callback = make_trainer(tmp_path)
+        directory = callback.restore(name)
+        assert digest(directory) == (tmp_path / f"{name}.told").read_text()
+        if name in (names[0], names[3]):
+            trainer.train(resume_from_checkpoint=directory)
+            assert same(trainer, straight)
+            assert callback.series.names()[-1] == names[-1] and set(callback.series.names()) == set(names)
+    whole, delta = (callback.series.path(x).stat().st_size for x in (names[0], names[1]))
+    assert delta < whole
+
+
+EVALUATES = {"eval_strategy": "steps", "eval_steps": 2, "metric_for_best_model": "loss", "load_best_model_at_end": True}
+WORSE = {"learning_rate": 3.0, "lr_scheduler_type": "constant"}  # the best model is an early one
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"save_total_limit": 1}, {"save_total_limit": 4}, {"save_total_limit": 1, **EVALUATES, **WORSE}, {"save_total_limit": 2, **EVALUATES, **WORSE}]
+)
+def test_rotation_is_the_trainers(tmp_path, arguments):
+    arguments = {"weight_decay": 0.1, **arguments}
+    theirs, _ = make_trainer(tmp_path / "theirs", series=False, **arguments)
+    theirs.train()
+    ours, callback = make_trainer(tmp_path / "ours", **arguments)
+    ours.train()
+    names = {x.name for x in (tmp_path / "theirs").glob("checkpoint-*")}
+    assert set(callback.series.names()) == names and same(ours, theirs)
+    assert len(list(callback.series.directory.glob("*.lmc"))) <= len(names) + 1
+    best = theirs.state.best_model_checkpoint
+    assert (best is None) == ("eval_steps" not in arguments)
+    assert best is None or os.path.basename(best) == os.path.basename(ours.state.best_model_checkpoint)
+    for name in names:
+        callback.restore(name)
+        for file in ("model.safetensors", "optimizer.pt", "rng_state.pth", "scheduler.pt"):
+            x, y = ((tmp_path / directory / name / file).read_bytes() for directory in ("ours", "theirs"))
+            assert x == y
+
+
+def test_the_best_one_comes_back(tmp_path):
+    """On a machine that has the series only, stopped in the middle."""
+    arguments = {**EVALUATES, **WORSE}
+    theirs, _ = make_trainer(tmp_path / "theirs", series=False, **arguments)
+    theirs.train()
+    best = os.path.basename(theirs.state.best_model_checkpoint)
+    trainer, callback = make_trainer(tmp_path / "a", **arguments)
+    trainer.train()
+    os.rename(tmp_path / "a" / "series", tmp_path / "series")
+    trainer, callback = make_trainer(tmp_path / "a", options={"directory": tmp_path / "series"}, **arguments)
+    assert best < "checkpoint-8"
+    for x in (tmp_path / "a").iterdir():
+        shutil.rmtree(x)
+    trainer.train(resume_from_checkpoint=callback.restore("checkpoint-8"))
+    assert same(trainer, theirs) and os.path.basename(trainer.state.best_model_checkpoint) == best
+    assert [x.name for x in (tmp_path / "a").iterdir()] == [best]
+
+
+def test_moments_by_rule(tmp_path):
+    trainer, callback = make_trainer(tmp_path, max_steps=4, width=256, options={"quantize": "*.exp_avg*=bits:8"})
+    trainer.train()
+    with lmc_codec.open(callback.series.path()) as reader:
+        losses = {file.path: {x.loss is not None for x in file.tensors if x.size >= 4 << 14} for file in reader.files}
+    assert losses["optimizer.pt"] == {True} and losses["model.safetensors"] == {False}
+    trainer, callback = make_trainer(tmp_path, max_steps=6, width=256)
+    trainer.train(resume_from_checkpoint=callback.restore())
+    assert callback.series.names() == ["checkpoint-2", "checkpoint-4", "checkpoint-6"]
+
+
+def test_what_is_refused(tmp_path):
+    args = transformers.TrainingArguments(str(tmp_path), report_to=[], use_cpu=True)
+    for name, value in (("fsdp", True), ("deepspeed", "x.json"), ("save_on_each_node", True)):
+        other = copy.copy(args)
+        setattr(other, name, value)
+        with pytest.raises(ValueError, match="FSDP, DeepSpeed .* see lmc_codec.dcp"):
+            SeriesCallback(other)
+    other = copy.copy(args)
+    other.push_to_hub, other.hub_strategy = True, transformers.trainer_utils.HubStrategy("checkpoint")
+    with pytest.raises(ValueError, match="hub_strategy"):
+        SeriesCallback(other)
+    callback = SeriesCallback(args)
+    shard = tmp_path / "checkpoint-7" / "pytorch_model_fsdp_0" / "__0_0.distcp"
+    shard.parent.mkdir(parents=True)
+    shard.write_bytes(b"x")
+    state = transformers.TrainerState(global_step=7, is_world_process_zero=True)
+    with pytest.raises(ValueError, match="checkpoint-7: is made of shards"):
+        callback.on_save(args, state, None)
+    assert callback.series.names() == [] and shard.exists()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+def test_twenty_kills(tmp_path):
+    """At any moment all that were finished are there, bit for bit; and in the end all is as without interruption."""
+    rng, n_kills, is_done = random.Random(1), 0, False
+    arguments = {"max_steps": 60, "save_steps": 1}
+    while not is_done:
+        read_end, write_end = os.pipe()
+        child = os.fork()
+        if child == 0:
+            try:
+                callbacks = [Finished(tmp_path / "finished", write_end)]
+                trainer, callback = make_trainer(tmp_path / "run", told=tmp_path / "x", callbacks=callbacks, **arguments)
+                trainer.train(resume_from_checkpoint=callback.restore())
+                torch.save([trainer.model.state_dict(), losses(trainer)], tmp_path / "end.pt")
+                os._exit(0)
+            finally:
+                os._exit(1)
+        os.close(write_end)
+        if n_kills < 20:
+            os.read(read_end, 1)
+            start = time.monotonic()
+            os.read(read_end, 1)
+            time.sleep(rng.uniform(0, 1.5) * (time.monotonic() - start))  # in the next step, somewhere
+            os.kill(child, signal.SIGKILL)
+            n_kills += 1
+        is_done = os.waitpid(child, 0)[1] == 0
+        os.close(read_end)
+        series, finished = Series(tmp_path / "run" / "series"), (tmp_path / "finished").read_text().split()
+        assert set(finished) <= set(series.names()) and len(series.names()) <= len(set(finished)) + 1
+        for name in series.names()[-3:] if n_kills < 20 else series.names():
+            series.restore(name, tmp_path / "restored")
+            assert digest(tmp_path / "restored") == (tmp_path / f"{name}.told").read_text(), name
+    assert n_kills == 20
+    trainer, _ = make_trainer(tmp_path / "straight", series=False, **{**arguments, "save_strategy": "no"})
+    trainer.train()
+    weights, seen = torch.load(tmp_path / "end.pt")
+    assert all(torch.equal(x, weights[name]) for name, x in trainer.model.state_dict().items()) and seen == losses(trainer)
