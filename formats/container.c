@@ -31,18 +31,29 @@ static int ends_with(const char *name, const char *suffix)
     return size >= length && strcmp(name + size - length, suffix) == 0;
 }
 
-enum container_kind container_kind_of_name(const char *name)
+/* Those of PyTorch promise nothing: other files have them, too. */
+static const struct {
+    const char *suffix;
+    enum container_kind kind;
+} kinds[] = {{".safetensors", CONTAINER_SAFETENSORS},
+             {".gguf", CONTAINER_GGUF},
+             {".npy", CONTAINER_NPY},
+             {".pt", CONTAINER_NONE},
+             {".pth", CONTAINER_NONE},
+             {".bin", CONTAINER_NONE},
+             {".ckpt", CONTAINER_NONE},
+             {"", CONTAINER_NONE}};
+
+static size_t find_kind(const char *name)
 {
-    static const struct {
-        const char *suffix;
-        enum container_kind kind;
-    } kinds[] = {{".safetensors", CONTAINER_SAFETENSORS},
-                 {".gguf", CONTAINER_GGUF},
-                 {".npy", CONTAINER_NPY}};
-    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        if (ends_with(name, kinds[i].suffix)) return kinds[i].kind;
-    return CONTAINER_NONE;
+    size_t i = 0;
+    while (!ends_with(name, kinds[i].suffix)) i++;
+    return i;
 }
+
+enum container_kind container_kind_of_name(const char *name) { return kinds[find_kind(name)].kind; }
+
+const char *container_suffix(const char *name) { return kinds[find_kind(name)].suffix; }
 
 static enum container_kind container_kind_of_content(const unsigned char *data, size_t size)
 {

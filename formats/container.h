@@ -66,8 +66,12 @@ const char *container_name(enum container_kind kind);
 /* Frees what the container holds, and empties it. */
 void container_free(struct container *c);
 
-/* The format that a file of this name should have. */
+/* The format that a file of this name should have. NONE, too, for what torch.save() writes, by
+ * convention: see container_suffix(). */
 enum container_kind container_kind_of_name(const char *name);
+
+/* The end of the name by which programs know the format, such as ".npy" or ".pt"; or "". */
+const char *container_suffix(const char *name);
 
 /* data: the first size bytes of a file of file_size bytes, or LMC_UNKNOWN_SIZE. The content decides
  * what it is. expected: the format that its name promises, or CONTAINER_NONE; if the file is of

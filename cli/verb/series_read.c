@@ -5,6 +5,7 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../sys/attributes.h"
+#include "../../formats/container.h"
 #include "../../formats/printable.h"
 #include "series_manifest.h"
 
@@ -173,12 +174,8 @@ static int open_for_reading(struct series *s, struct chain *c, struct snapshot *
 /* The suffix by which programs know what the source was; "" if it has none, or the name has it. */
 static const char *missing_suffix(const struct snapshot *e)
 {
-    static const char *const suffixes[] = {".safetensors", ".gguf", ".npy", ".pt",
-                                           ".pth",         ".bin",  ".ckpt"};
-    for (unsigned i = 0; e->source && i < sizeof suffixes / sizeof *suffixes; i++)
-        if (is_suffix_of(suffixes[i], e->source) && !is_suffix_of(suffixes[i], e->name))
-            return suffixes[i];
-    return "";
+    const char *const suffix = e->source ? container_suffix(e->source) : "";
+    return strcmp(container_suffix(e->name), suffix) == 0 ? "" : suffix;
 }
 
 /* Where it goes: what was asked for, with that suffix. To be freed. */

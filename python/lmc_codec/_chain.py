@@ -67,21 +67,16 @@ def find_base(
 ) -> Reader | Base | None:
     """What a delta is read with, which has all that it needs itself; None: it is no delta."""
     search = _Search(threads, storage_options)
-    delta, chain = search.open(source, **limits), []
-    while delta.base_fingerprint is not None:
-        found = search.find(delta)
-        delta.close()
-        if isinstance(found, Base):
-            base: Reader | Base = found
-            break
+    chain: list[Any] = [search.open(source, **limits)]  # each is a delta of the next one
+    while isinstance(chain[-1], Reader) and chain[-1].base_fingerprint is not None:
+        found = search.find(chain[-1])
+        chain[-1].close()
         chain.append(found)
-        delta = found
-    else:
-        if not chain:
-            delta.close()
-            return None
-        base = chain.pop()
-    for link in reversed(chain):
+    if len(chain) == 1:
+        chain[0].close()
+        return None
+    base: Reader | Base = chain.pop()
+    for link in reversed(chain[1:]):
         base = search.open(link.name, base)
     return base
 

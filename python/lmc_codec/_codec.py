@@ -65,9 +65,7 @@ def compress(
         base_object = _lmc.Base([("", x.dtype or "U8", _shape(x), b.buffer)], threads)
     report = None if progress is None else lambda done: progress(done, x.nbytes)
     name = x.dtype or ("U8" if base is not None else "")
-    writer = _lmc.Writer(
-        target, bound(x.nbytes), base_object, level_number(level), threads, progress=report
-    )
+    writer = _lmc.Writer(target, bound(x.nbytes), base_object, level_number(level), threads, progress=report)
     tensors = [("", name, _shape(x), 0, x.nbytes, None, None)] if name else []
     try:
         writer.begin_file("", x.nbytes, tensors, name or "AUTO")

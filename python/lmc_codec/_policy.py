@@ -14,29 +14,17 @@ if TYPE_CHECKING:  # typing takes longer to import than all of this
 
     #: name, dtype, shape, bytes
     Row = tuple[str, str, tuple[int, ...], int]
+    #: a second moment that was written: number of its file, first byte, its bytes, how it was quantised
+    Second = tuple[int, int, Any, Any]
     #: name, dtype, shape, first byte, bytes
     Place = tuple[str, str, tuple[int, ...], int, int]
 
 
-class Second:
-    """A second moment that was written: where it is, its bytes, and how it was quantised."""
-
-    __slots__ = ("file_number", "offset", "buffer", "quantizer")
-
-    def __init__(self, file_number: int, offset: int, buffer: Any, quantizer: Any):
-        self.file_number, self.offset, self.buffer, self.quantizer = file_number, offset, buffer, quantizer
-
-
 class Policy:
     def __init__(self, rules: str | Iterable[str] | Mapping[str, str] | None):
-        if rules is None:
-            texts: list[str] = []
-        elif isinstance(rules, str):
-            texts = [rules]
-        elif isinstance(rules, Mapping):
-            texts = [f"{glob}={choice}" for glob, choice in rules.items()]
-        else:
-            texts = list(rules)
+        if isinstance(rules, Mapping):
+            rules = [f"{glob}={choice}" for glob, choice in rules.items()]
+        texts = [rules] if isinstance(rules, str) else list(rules or ())
         self._object = _lmc.Policy(texts)
         self.has_rules = bool(texts)
         self._seconds: dict[str, Second] = {}  # by the names of their pairs, of files that are written
@@ -67,7 +55,7 @@ class Policy:
     def end_file(self) -> list[tuple[int, Any]]:
         """It is written: its second moments serve those that follow. Their first bytes, and what they are."""
         self._seconds.update(self._new)
-        return [(second.offset, second.buffer) for second in self._new.values()]
+        return [(at, buffer) for _, at, buffer, _ in self._new.values()]
 
     def find(self, path: str, row: Row) -> tuple[int, str, str] | None:
         """The number of its rule, its role and the name of its pair; None: the tensor stays as it is."""
@@ -89,13 +77,12 @@ class Policy:
         second = self._seconds.get(pair)
         options, wants_second = self._object.quantizer_options(rule, role, dtype, shape, second is not None)
         used = second if wants_second else None
-        moments = (None, None) if used is None else (used.buffer, used.quantizer)
-        quantizer: Any = _lmc.Quantizer(buffer, dtype, *options, 0.0, *moments)
+        quantizer: Any = _lmc.Quantizer(buffer, dtype, *options, 0.0, *((None, None) if used is None else used[2:]))
         if quantizer.info()[0]:
             self._reasons["would not become smaller"] = name
             quantizer = used = None
         else:
             self._n_quantised += 1
         if role == "v" and pair:
-            self._new[pair] = Second(number, at, buffer, quantizer)
-        return quantizer, None if used is None else (used.file_number, used.offset, 0)
+            self._new[pair] = (number, at, buffer, quantizer)
+        return quantizer, None if used is None else (*used[:2], 0)

@@ -285,24 +285,19 @@ def read_file(
     with _open(
         source, framework, device, backend, base=base, threads=threads, storage_options=storage_options
     ) as reader:
+        found: Iterable[tuple[str, Any]]
         if isinstance(reader, _Safetensors):
-            total = reader.count_bytes()
-            for name in reader.keys():
-                result[name] = reader.get(name)
-                done += result[name].nbytes
-                if progress is not None:
-                    progress(done, total)
-            return result
-        names = [name for name in reader.keys() if not reader._is_archive_part(name)]
-        reader._expect_all()
-        infos = _find_all(reader, names, framework, on_error)
-        total = sum(x.size for x in infos)
-        for group in _group(infos):
-            for x, array in zip(group, _get_together(reader, group, device)):
-                result[x.name] = array
-                done += x.size
-                if progress is not None:
-                    progress(done, total)
+            total, found = reader.count_bytes(), ((name, reader.get(name)) for name in reader.keys())
+        else:
+            names = [name for name in reader.keys() if not reader._is_archive_part(name)]
+            reader._expect_all()
+            infos = _find_all(reader, names, framework, on_error)
+            total, found = sum(x.size for x in infos), _get_all(reader, infos, device)
+        for name, array in found:
+            result[name] = array
+            done += array.nbytes
+            if progress is not None:
+                progress(done, total)
     return result
 
 
@@ -358,6 +353,12 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
         group.append(x)
     if group:
         yield group
+
+
+def _get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
+    for group in _group(infos):
+        for x, array in zip(group, _get_together(reader, group, device)):
+            yield x.name, array
 
 
 def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[Any]:

@@ -134,9 +134,7 @@ def _is_complete(t: torch.Tensor) -> bool:
     return t.data_ptr() == storage.data_ptr() and t.numel() * t.element_size() == storage.nbytes()
 
 
-def _find_duplicates(
-    state: Mapping[str, torch.Tensor], preferred_names: Iterable[str] = ()
-) -> dict[str, list[str]]:
+def _find_duplicates(state: Mapping[str, torch.Tensor], preferred_names: Iterable[str] = ()) -> dict[str, list[str]]:
     """Of tensors that share memory, the name to keep, and those that go."""
     preferred_names = set(preferred_names)
     found = {}

@@ -17,8 +17,6 @@
  * file is a row of such archives. */
 static int may_be_archive(const lmc_file *f)
 {
-    static const char *const endings[] = {".pt", ".pth", ".bin", ".ckpt"};
-    const size_t length = strlen(f->path);
     size_t i;
     if (f->size < 64) return 0;
     for (i = 0; i < f->n_tensors; i++) {
@@ -26,11 +24,8 @@ static int may_be_archive(const lmc_file *f)
         if (t->size && t->offset + t->size == f->size && strcmp(t->name, "@directory") != 0)
             return 0;
     }
-    for (i = 0; i < 4 && f->n_tensors == 0 && length; i++) {
-        const size_t n = strlen(endings[i]);
-        if (length >= n && strcmp(f->path + length - n, endings[i]) == 0) return 1;
-    }
-    return f->n_tensors || length == 0;
+    return f->n_tensors || !*f->path ||
+           (*container_suffix(f->path) && container_kind_of_name(f->path) == CONTAINER_NONE);
 }
 
 /* -> numbers of the files that may be archives of torch.save() */
