@@ -3,13 +3,12 @@
 
 #include <stdarg.h>
 
-enum container_result container_say(char *error, size_t size, const char *format, ...)
+void container_say(char *error, size_t size, const char *format, ...)
 {
     va_list list;
     va_start(list, format);
     vsnprintf(error, size, format, list);
     va_end(list);
-    return CONTAINER_BAD;
 }
 
 uint64_t container_number(const unsigned char *p, unsigned size)

@@ -25,13 +25,14 @@ enum container_result container_parse_npy(struct container *c, const unsigned ch
 #define CONTAINER_MAX_DTYPE 32u
 #define CONTAINER_MAX_SIZE ((uint64_t)INT64_MAX)
 
-/* Says what is wrong in x->error: of a container, or of another struct that has one. BAD. */
-#define container_bad(x, ...) container_say((x)->error, sizeof(x)->error, __VA_ARGS__)
+/* Says what is wrong in x->error: of a container, or of another struct that has one. BAD, which
+ * compilers see: what was to be read is not used then. */
+#define container_bad(x, ...)                                                                      \
+    (container_say((x)->error, sizeof(x)->error, __VA_ARGS__), CONTAINER_BAD)
 #if defined(__GNUC__)
 __attribute__((format(printf, 3, 4)))
 #endif
-enum container_result
-container_say(char *error, size_t size, const char *format, ...);
+void container_say(char *error, size_t size, const char *format, ...);
 
 /* Returns what the call returns, unless that is CONTAINER_OK. */
 #define TRY(call)                                                                                  \
