@@ -1516,6 +1516,7 @@ typedef struct lmc__kernels {
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
                             const lmc__grid *grid);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
@@ -5264,6 +5265,13 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -5444,6 +5452,49 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 }
 
 #endif
+
+#if LMC__X86
+/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
+ * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
+ * bytes of l and h are zipped to symbols:
+ *
+ *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
+ *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
+ *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
+ *
+ * since unpack takes the lower or the upper 8 bytes of each 128. */
+LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                            const uint16_t table[256])
+{
+    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
+    size_t i;
+    for (i = 0; i < 4; i++) {
+        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
+                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
+        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
+                                    _mm512_cvtepi16_epi8(b), 1);
+        high[i] = _mm512_inserti64x4(
+            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
+            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i c = lmc__load_avx512(codes + i);
+        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
+        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
+                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
+        const __m512i h =
+            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
+                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
+        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
+        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m512i lo = _mm512_permutexvar_epi64(order, l),
+                      hi = _mm512_permutexvar_epi64(order, h);
+        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
+        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
+    }
+    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
+}
+#endif
 #endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h =========================================================================== */
@@ -5480,21 +5531,21 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, stream)
+#define LMC__GRID_DECODERS(isa, look_up, stream)
 #else
-#define LMC__GRID_DECODERS(isa, stream)                                                            \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, lmc__join_symbols_##isa, stream,
+#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
+    lmc__restore_rows_##isa, lmc__restore_updates_##isa, look_up, lmc__join_symbols_##isa, stream,
 #endif
 #define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
     LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(stream)                                                                         \
-    LMC__GRID_DECODERS(vec, stream)                                                                \
+#define LMC__GRIDS(look_up, stream)                                                                \
+    LMC__GRID_DECODERS(vec, look_up, stream)                                                       \
     LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
 #else
-#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(look_up, stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -5516,7 +5567,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(lmc__stream_scalar)
+    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -5545,7 +5596,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(lmc__stream_avx2)
+    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -5560,7 +5611,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(lmc__stream_avx2)
+    LMC__GRIDS(lmc__look_up_avx512, lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -7215,8 +7266,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size)
-            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
+        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,

@@ -199,13 +199,13 @@ static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
 static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
 {
     uint8_t *const src = t_tail(&g_src, 4 * n), *const codes = t_tail(&g_second, n);
-    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n);
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n), table[256];
     uint8_t *high, *low;
     uint32_t sum = 0, count = 0, got = 99;
     unsigned low_bits;
     size_t i;
     int ok = 1;
-    t_note("%s, sums and symbols, n %lu", lmc_tier_name(k->tier), (unsigned long)n);
+    t_note("%s, sums and tables, n %lu", lmc_tier_name(k->tier), (unsigned long)n);
     for (i = 0; i < n; i++) {
         uint32_t v = (uint32_t)t_random(seed);
         if (t_below(seed, 4) == 0) v = (v & 0x807FFFFF) | (t_below(seed, 2) ? 0x7F800000 : 0);
@@ -219,7 +219,11 @@ static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
     }
     CHECK(k->sum_magnitudes(src, n, &got) == sum);
     CHECK(got == count);
+    for (i = 0; i < 256; i++) table[i] = (uint16_t)t_random(seed);
     for (i = 0; i < n; i++) codes[i] = (uint8_t)t_random(seed);
+    k->look_up(symbols, codes, n, table);
+    for (i = 0; i < n; i++) ok &= symbols[i] == table[codes[i]];
+    CHECK(ok);
     low_bits = (unsigned)t_below(seed, 9);
     low = low_bits ? t_tail(&g_src, n) : NULL;
     for (i = 0; i < n && low; i++) low[i] = (uint8_t)(t_random(seed) & ((1u << low_bits) - 1));

@@ -215,8 +215,7 @@ static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const
         const uint8_t *codes;
         part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
         codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size)
-            for (j = 0; j < part; j++) symbols[j] = q->table[codes[j]];
+        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
         else
             d->k->join_symbols(symbols, codes,
                                q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,

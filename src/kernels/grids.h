@@ -166,6 +166,13 @@ static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
                                          grid->min));
 }
 
+static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                const uint16_t table[256])
+{
+    size_t i;
+    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+}
+
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
 static void lmc__join_symbols_scalar(uint16_t *symbols, const uint8_t *high, const uint8_t *low,
                                      size_t n, unsigned low_bits)
@@ -568,5 +575,48 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
     lmc__cut_symbols_scalar(high + i, low ? low + i : NULL, symbols + i, n - i, low_bits);
 }
 #endif /* LMC_NO_ENCODER */
+#endif
+
+#if LMC__X86
+/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
+ * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
+ * bytes of l and h are zipped to symbols:
+ *
+ *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
+ *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
+ *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
+ *
+ * since unpack takes the lower or the upper 8 bytes of each 128. */
+LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
+                                            const uint16_t table[256])
+{
+    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
+    size_t i;
+    for (i = 0; i < 4; i++) {
+        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
+                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
+        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
+                                    _mm512_cvtepi16_epi8(b), 1);
+        high[i] = _mm512_inserti64x4(
+            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
+            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
+    }
+    for (i = 0; i + 64 <= n; i += 64) {
+        const __m512i c = lmc__load_avx512(codes + i);
+        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
+        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
+                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
+        const __m512i h =
+            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
+                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
+        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
+        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
+        const __m512i lo = _mm512_permutexvar_epi64(order, l),
+                      hi = _mm512_permutexvar_epi64(order, h);
+        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
+        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
+    }
+    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
+}
 #endif
 #endif /* LMC_NO_QUANTIZE */

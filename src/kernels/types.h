@@ -200,6 +200,7 @@ typedef struct lmc__kernels {
                          const lmc__grid *grid);
     void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
                             const lmc__grid *grid);
+    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
