@@ -36,8 +36,8 @@ static int header_wrong(struct header *h, const char *what)
 {
     if (h->result == CONTAINER_OK)
         h->result =
-            (void)container_bad(h->c, "its safetensors header is no valid JSON (%s, at byte %llu)",
-                                what, (unsigned long long)(h->at - h->begin));
+            container_bad(h->c, "its safetensors header is no valid JSON (%s, at byte %llu)", what,
+                          (unsigned long long)(h->at - h->begin));
     return 0;
 }
 
