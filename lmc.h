@@ -12683,9 +12683,16 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* == codec/get_block.h ========================================================================= */
 
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
- * done with them. In order, with where it is done and what it is called when it fails:
+ * done with them. In order, with what it is called when it fails:
  *
- *                                                                               UNSUPPORTED
+ *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
+ *   all of the payload is there   TRUNCATED
+ *   a prediction has its size     BASE_WRONG
+ *   Payload_CRC                   CHECKSUM
+ *   there is a prediction         BASE_MISSING
+ *   lists, masks, tails           CORRUPT; only then dst is written
+ *   Content_CRC                   CHECKSUM
+ *   the last two, if predicted    BASE_WRONG
  *
  * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
  * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves
@@ -19091,9 +19098,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size;
-        lmc__read_portion(c); /* the first, or what no step has read */
-        while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
-            lmc__read_portion(c);
+        c->read_portion = c->read_size; /* the first, or what no step has read */
+        lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
         left -= size;

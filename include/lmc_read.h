@@ -7338,9 +7338,16 @@ static enum lmc_status lmc__get_quantized(lmc__decoder *d, uint8_t *dst, const u
 /* == codec/get_block.h ========================================================================= */
 
 /* Decoding a block: the header, the payload, and the content are each checked before anything is
- * done with them. In order, with where it is done and what it is called when it fails:
+ * done with them. In order, with what it is called when it fails:
  *
- *                                                                               UNSUPPORTED
+ *   sync, header CRC, fields      CORRUPT, CHECKSUM, UNSUPPORTED
+ *   all of the payload is there   TRUNCATED
+ *   a prediction has its size     BASE_WRONG
+ *   Payload_CRC                   CHECKSUM
+ *   there is a prediction         BASE_MISSING
+ *   lists, masks, tails           CORRUPT; only then dst is written
+ *   Content_CRC                   CHECKSUM
+ *   the last two, if predicted    BASE_WRONG
  *
  * The payload of a delta has a CRC of its own: what is wrong from then on is the prediction; where
  * a snapshot is its own base, the file. While a payload is read, whatever it says, no access leaves

@@ -1205,6 +1205,76 @@ static void test_streams(void)
     }
 }
 
+typedef struct t_asked {
+    uint64_t size;
+    size_t n; /* how often */
+} t_asked;
+
+static enum lmc_status count_reads(void *user, void *dst, size_t cap, size_t *size)
+{
+    t_asked *const asked = (t_asked *)user;
+    memset(dst, 0, cap);
+    *size = cap;
+    asked->size += cap;
+    asked->n++;
+    return LMC_OK;
+}
+
+static enum lmc_status drop(void *user, const void *data, size_t size)
+{
+    (void)user, (void)data, (void)size;
+    return LMC_OK;
+}
+
+/* A stream is asked for much at once, also where the last wave of a span is small: here it is of
+ * `b`, for which the first one had no room, and no block of `c` is whole. */
+static void test_large_requests(void)
+{
+    const uint64_t size_b = 304, size_c = (uint64_t)7 << 20;
+    unsigned more;
+    for (more = 32000; more < 32700; more += 100) {
+        const uint64_t size_a = (4u << 17) + more;
+        lmc_writer_options options = LMC_DEFAULTS;
+        t_asked asked = {0, 0};
+        const lmc_stream stream = {count_reads, &asked};
+        const lmc_sink sink = {drop, NULL};
+        lmc_writer *writer = NULL;
+        lmc_tensor tensors[3];
+        lmc_file file;
+        const uint64_t shape_b = size_b / 4, shape_c = size_c / 8;
+        memset(tensors, 0, sizeof tensors);
+        memset(&file, 0, sizeof file);
+        tensors[0].name = "a";
+        tensors[0].dtype = "U8";
+        tensors[0].shape = &size_a;
+        tensors[0].size = size_a;
+        tensors[1].name = "b";
+        tensors[1].dtype = "F32";
+        tensors[1].shape = &shape_b;
+        tensors[1].size = size_b;
+        tensors[1].offset = size_a;
+        tensors[2].name = "c";
+        tensors[2].dtype = "F64";
+        tensors[2].shape = &shape_c;
+        tensors[2].size = size_c;
+        tensors[2].offset = size_a + size_b;
+        tensors[0].rank = tensors[1].rank = tensors[2].rank = 1;
+        file.path = "f";
+        file.size = size_a + size_b + size_c;
+        file.n_tensors = 3;
+        file.tensors = tensors;
+        options.log2_block = 17;
+        t_note("large requests, %u", more);
+        if (!CHECK_STATUS(lmc_writer_open(&writer, &sink, &options), LMC_OK)) return;
+        CHECK_STATUS(lmc_writer_begin_file(writer, &file, LMC_AUTO), LMC_OK);
+        CHECK_STATUS(lmc_writer_write_stream(writer, &stream), LMC_OK);
+        CHECK_STATUS(lmc_writer_end_file(writer), LMC_OK);
+        CHECK_STATUS(lmc_writer_finish(writer), LMC_OK);
+        CHECK(asked.size == file.size && asked.n < 20);
+        lmc_writer_free(writer);
+    }
+}
+
 /* What the sink has got is what the writer says that it has. */
 static void test_count_written(void)
 {
@@ -2931,6 +3001,7 @@ int main(int argc, char **argv)
     test_many_paths();
     test_index_limit();
     test_streams();
+    test_large_requests();
     test_count_written();
     test_neighbours();
     test_close_twins();

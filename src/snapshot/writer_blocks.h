@@ -397,9 +397,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         const uint8_t *const data = c->read_to;
         lmc__buffer *const next = &c->in[number ^= 1];
         size_t size;
-        lmc__read_portion(c); /* the first, or what no step has read */
-        while (c->read_got < c->read_size && !c->ended && c->read_status == LMC_OK)
-            lmc__read_portion(c);
+        c->read_portion = c->read_size; /* the first, or what no step has read */
+        lmc__read_portion(c);
         LMC__TRY(c->read_status);
         size = c->read_got;
         left -= size;
