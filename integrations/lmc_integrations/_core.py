@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from lmc_codec import _arrays, _chunks, _lmc
 from lmc_codec._arguments import count_threads, level_number
-from lmc_codec._base import MAX_HEADER
 from lmc_codec._chain import _Link as Link
 from lmc_codec._chain import _look_at as look_at
 from lmc_codec._chain import _measure as measure_depths
@@ -14,6 +13,6 @@ from lmc_codec._new_file import NewFile
 from lmc_codec._new_file import _sync_directory as sync_directory
 
 __all__ = [
-    "MAX_HEADER", "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths",
-    "printable", "sync_directory"
+    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths", "printable",
+    "sync_directory"
 ]  # fmt: skip

@@ -43,6 +43,15 @@ def _check_line(data: bytes) -> bytes:
     return (CHECK % (crc ^ 0xFFFFFFFF)).encode()
 
 
+def _is_name(name: str) -> bool:
+    """Whether `lmc series` takes it as the name of a snapshot."""
+    try:
+        size = len(name.encode())
+    except UnicodeEncodeError:  # of a file whose name is no UTF-8
+        return False
+    return 0 < size <= 200 and name[0] not in ".-" and not any(c in "/\\\x7f" or c < " " for c in name)
+
+
 class _List:
     """series.json, corrected by the files."""
 
@@ -52,7 +61,7 @@ class _List:
         self.entries: dict[str, dict[str, Any]] = {}  # in the order of adding
         with suppress(FileNotFoundError):
             self._parse(self.path.read_bytes())
-        files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and x.name[0] != "."]
+        files = [x for x in os.scandir(directory) if x.name.endswith(".lmc") and _is_name(x.name[:-4])]
         paths = sorted((x.stat().st_mtime_ns, x.path, x.name[:-4]) for x in files if x.is_file(follow_symlinks=False))
         links = {name: look_at(path) for _, path, name in paths}
         #: Those that can be read.
@@ -161,7 +170,7 @@ class Series:
         if not names:
             raise NotFoundError(printable(f"{self.directory}: no snapshot is there yet"))
         last = names[-1]
-        if not 0 < len(last.encode()) <= 200 or last[0] in ".-" or any(c in "/\\\x7f" or c < " " for c in last):
+        if not _is_name(last):
             raise ValueError(f"{last!r} cannot name a snapshot: 1 to 200 bytes without slashes, '.' and '-' not first")
         return self.directory / f"{last}.lmc"
 
@@ -189,7 +198,7 @@ class Series:
         """The last one that can be restored, or the first one of its chain."""
         for name in reversed(found.names(KEPT)):
             chain = found.chain_of(name)
-            if len(chain) == found.links[name].depth + 1:
+            if len(chain) == found.links[name].depth + 1 and found.entries.keys() >= set(chain):
                 names = list(found.entries)
                 n = len(chain) if self._keep is None else len(names) - names.index(chain[-1])
                 return self.path(name if self._keep is None else chain[-1]) if n < self._every else None
@@ -222,9 +231,14 @@ class Series:
         try:
             os.link(self.path(name), self.path(aside))
         except OSError:  # a file system without links
-            with open(self.path(name), "rb") as old, open(self.path(aside), "wb") as new:
+            part = self.directory / ".lmc-asided"  # as `.lmc-saving`
+            with open(self.path(name), "rb") as old, open(part, "wb") as new:
                 shutil.copyfileobj(old, new, PIECE)
+                new.flush()
+                times = os.fstat(old.fileno())  # it is older than what replaces it: Lightning goes on from the newest file
+                os.utime(part, ns=(times.st_atime_ns, times.st_mtime_ns))
                 os.fsync(new.fileno())
+            os.replace(part, self.path(aside))
         sync_directory(str(self.directory))
         found.links[aside] = found.links[name]
         found.links[aside].path = str(self.path(aside))
@@ -273,7 +287,8 @@ class Series:
         os.makedirs(new)
         with lmc_codec.open(self.path(name), base="auto", threads=self._how["threads"]) as reader:
             for file in reader.files:
-                path = new / file.path
+                # a lone file, as of save(), has no name of its own
+                path = new / (file.path or ("" if file.is_directory else self.path(name).stem))
                 os.makedirs(path if file.is_directory else path.parent, exist_ok=True)
                 if not file.is_directory:
                     with open(path, "wb") as out:

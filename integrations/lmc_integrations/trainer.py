@@ -74,7 +74,7 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
     def _drop(self, best: str, is_needed: bool) -> None:
         """Directories whose snapshots are there, but for the best one, which the Trainer loads in the end."""
         for name in self.series.names():
-            if name != best or not is_needed:
+            if name.startswith("checkpoint-") and (name != best or not is_needed):  # others are not the Trainer's
                 shutil.rmtree(self._output / name, ignore_errors=True)
         self.series.rotate(best)
 

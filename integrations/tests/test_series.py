@@ -111,6 +111,28 @@ def test_directories(tmp_path):
         assert r.info("m.exp_avg").loss is not None
 
 
+def test_a_lone_file_is_restored(tmp_path):
+    series = Series(tmp_path / "s")
+    series.save("step-0.5", state_of(1))
+    series.restore("step-0.5", tmp_path / "out")
+    assert os.listdir(tmp_path / "out") == ["step-0.5"] and torch.load(tmp_path / "out" / "step-0.5")["n"] == 1
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_what_is_replaced_stays_older(tmp_path, monkeypatch, has_links):
+    """Lightning goes on from the newest of last*.lmc; so does what makes a lost list anew."""
+    if not has_links:
+        monkeypatch.setattr(os, "link", no_links)
+    series = Series(tmp_path)
+    for n in range(3):
+        series.save("last", state_of(n))
+    times = {path.stem: path.stat().st_mtime_ns for path in tmp_path.glob("*.lmc")}
+    assert times["last-v1"] <= times["last-v2"] <= times["last"] and len(times) == 3
+    assert sorted(x for x in os.listdir(tmp_path) if not x.endswith(".lmc")) == [".lock", "series.json"]
+    os.unlink(tmp_path / "series.json")
+    assert series.names()[-1] == "last"
+
+
 def test_what_is_refused(tmp_path):
     for wrong in ("", ".x", "-x", "a/b", "a\\b", "a\nb", "x" * 201):
         with pytest.raises(ValueError, match="cannot name a snapshot"):
@@ -154,6 +176,18 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
     alone.save("4", state_of(4))
     assert alone.names() == ["2", "4"]
     check(alone, "4", 4)
+    for name in (b"-x.lmc", b"\xff.lmc", b"x\n.lmc"):  # that `lmc series` would refuse
+        os.link(tmp_path / "alone" / "4.lmc", os.fsencode(tmp_path / "alone") + b"/" + name)
+    alone.save("4b", state_of(5))
+    assert set(listed(tmp_path / "alone")) == {"2", "4", "4b"}
+    alone.forget("4b")
+    damaged = bytearray((tmp_path / "s" / "0.lmc").read_bytes())
+    damaged[-60] ^= 1  # of the index
+    (tmp_path / "s" / "0.lmc").write_bytes(damaged)
+    (tmp_path / "s" / "series.json").unlink()
+    for n in (6, 7):
+        Series(tmp_path / "s", keep=4).save(f"{n}", state_of(n))
+        check(series, f"{n}", n)
     (tmp_path / "d").mkdir()
     (tmp_path / "d" / "file").write_bytes(b"x")
 

@@ -161,6 +161,15 @@ def test_the_best_one_comes_back(tmp_path):
     assert [x.name for x in (tmp_path / "a").iterdir()] == [best]
 
 
+def test_directories_of_others_stay(tmp_path):
+    trainer, callback = make_trainer(tmp_path, max_steps=2)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "log").touch()
+    callback.series.add("runs", tmp_path / "runs")
+    trainer.train()
+    assert (tmp_path / "runs" / "log").exists() and not (tmp_path / "checkpoint-2").exists()
+
+
 def test_moments_by_rule(tmp_path):
     trainer, callback = make_trainer(tmp_path, max_steps=4, width=256, options={"quantize": "*.exp_avg*=bits:8"})
     trainer.train()
