@@ -2723,7 +2723,7 @@ typedef uint8x16_t lmc__vector;
 #define LMC__VECTOR_SIZE 32u
 #define LMC__INLINE_VEC LMC__INLINE_AVX2
 #define LMC__STATIC_VEC LMC__AVX2 static
-#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP_VEC static __attribute__((noinline, aligned(64))) LMC__AVX2
 typedef __m256i lmc__vector;
 #endif
 
@@ -21630,8 +21630,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
- *     end                                                 -> code of each symbol, n_groups scales
- * */
+ *     end                                                 -> code of each symbol, n_groups scales */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 

@@ -2287,7 +2287,7 @@ typedef uint8x16_t lmc__vector;
 #define LMC__VECTOR_SIZE 32u
 #define LMC__INLINE_VEC LMC__INLINE_AVX2
 #define LMC__STATIC_VEC LMC__AVX2 static
-#define LMC__LOOP_VEC static __attribute__((noinline)) LMC__AVX2
+#define LMC__LOOP_VEC static __attribute__((noinline, aligned(64))) LMC__AVX2
 typedef __m256i lmc__vector;
 #endif
 

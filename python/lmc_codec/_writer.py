@@ -463,10 +463,6 @@ def count_own_frames() -> int:
     return n
 
 
-def _attributes(found: os.stat_result) -> dict[str, int]:
-    return {"mode": found.st_mode & 0o7777, "mtime_ns": found.st_mtime_ns}
-
-
 def _directories_of(path: str) -> list[str]:
     """ "a/b/c": "a", "a/b"."""
     return [path[:i] for i, letter in enumerate(path) if letter == "/"]
