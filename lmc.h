@@ -2903,6 +2903,14 @@ static uint32_t lmc__crc32c_combine(uint32_t a, uint32_t b, uint64_t b_size)
 #define LMC__CRC_PIECE 4096u
 #define LMC__CRC_PLACES(unit) ((209u * (unit) + 63) / 64 * 64)
 
+/* 8 bytes in the machine's order, which sums of bits do not depend on. */
+LMC__INLINE uint64_t lmc__load_word(const uint8_t *p)
+{
+    uint64_t v;
+    memcpy(&v, p, 8);
+    return v;
+}
+
 /* out[i] = p[i] + sums[i - 65 unit] + ..., where unit is the bytes of a place, 1 or 8; size is a
  * multiple of 64. sums may be out: of 64 bytes all are read before one is written. */
 LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8_t *sums,
@@ -2914,11 +2922,11 @@ LMC__INLINE void lmc__crc_add_places(uint8_t *out, const uint8_t *p, const uint8
         LMC__UNROLL for (j = 0; j < 8; j++)
         {
             const uint8_t *const s = sums + i + 8 * j;
-            v[j] = lmc__load64(p + i + 8 * j) ^ lmc__load64(s - 65 * unit) ^
-                   lmc__load64(s - 155 * unit) ^ lmc__load64(s - 170 * unit) ^
-                   lmc__load64(s - 195 * unit) ^ lmc__load64(s - 209 * unit);
+            v[j] = lmc__load_word(p + i + 8 * j) ^ lmc__load_word(s - 65 * unit) ^
+                   lmc__load_word(s - 155 * unit) ^ lmc__load_word(s - 170 * unit) ^
+                   lmc__load_word(s - 195 * unit) ^ lmc__load_word(s - 209 * unit);
         }
-        LMC__UNROLL for (j = 0; j < 8; j++) lmc__store64(out + i + 8 * j, v[j]);
+        memcpy(out + i, v, sizeof v);
     }
 }
 
