@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/vec.h"
+#include "kernels/vec_avx512.h"
 
 /*
  * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;

@@ -23,7 +23,8 @@
  *     block 0   | head | table | scales 0 .. 3 |          -> grid, table; scales of groups 0 .. 3
  *     block 1   stored                                    -> nothing; scale 1 for its groups
  *     block 2   | head | table | scales 8 .. 11 |         -> the same? then scales 8 .. 11
- *     end                                                 -> code of each symbol, n_groups scales */
+ *     end                                                 -> code of each symbol, n_groups scales
+ */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
