@@ -7,11 +7,6 @@ from lmc_integrations import _hosts
 
 collect_ignore = ["test_weight_sync.py"]  # a program, and a suite of its own
 
-# These fork, kill and start two ranks. In one process with the others a child waited for ever, so each is run by itself:
-# LMC_TEST_HOSTS=1 pytest integrations/tests/test_series.py, then the next.
-if "LMC_TEST_HOSTS" not in os.environ:
-    collect_ignore = ["test_series.py", "test_trainer.py", "test_lightning.py"]
-
 
 @pytest.fixture
 def pretend(monkeypatch):

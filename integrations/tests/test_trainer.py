@@ -19,6 +19,8 @@ pytest.importorskip("accelerate")  # which the Trainer needs
 
 from lmc_integrations.trainer import SeriesCallback
 
+# tqdm shares a lock with the processes that it is forked to: one that is killed may hold it, and the next would wait for ever
+transformers.utils.logging.disable_progress_bar()
 STEPS = 12
 
 
