@@ -24,23 +24,17 @@ from typing import Any
 import lmc_codec
 from lmc_codec import CorruptError, LMCError, NotFoundError
 
-from ._core import Link, NewFile, look_at, measure_depths, printable, sync_directory
+from ._core import Link, NewFile, _lmc, look_at, measure_depths, printable, sync_directory
 
 __all__ = ["Series"]
 
 KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
 CHECK = '"crc32c": "%08x"}\n'
 PIECE = 8 << 20
-_TABLE = list(range(256))
-for _ in range(8):
-    _TABLE = [x >> 1 ^ 0x82F63B78 * (x & 1) for x in _TABLE]
 
 
 def _check_line(data: bytes) -> bytes:
-    crc = 0xFFFFFFFF
-    for x in data:
-        crc = crc >> 8 ^ _TABLE[crc & 255 ^ x]
-    return (CHECK % (crc ^ 0xFFFFFFFF)).encode()
+    return (CHECK % _lmc.crc32c(data)).encode()
 
 
 def _is_name(name: str) -> bool:

@@ -64,6 +64,18 @@ static PyObject *overlaps(PyObject *module, PyObject *args)
     return PyLong_FromLong(result);
 }
 
+/* (buffer) -> CRC-32C */
+static PyObject *crc32c(PyObject *module, PyObject *data)
+{
+    Py_buffer view;
+    uint32_t crc;
+    (void)module;
+    if (PyObject_GetBuffer(data, &view, PyBUF_SIMPLE) < 0) return NULL;
+    crc = lmc_crc32c(0, view.buf, (size_t)view.len);
+    PyBuffer_Release(&view);
+    return PyLong_FromUnsignedLong(crc);
+}
+
 /* -> (version of lmc.h, of the format, instruction set in use) */
 static PyObject *versions(PyObject *module, PyObject *unused)
 {
@@ -87,6 +99,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"parse_header", parse_header, METH_VARARGS, NULL},
                                   {"find_tensors", find_tensors, METH_VARARGS, NULL},
                                   {"overlaps", overlaps, METH_VARARGS, NULL},
+                                  {"crc32c", crc32c, METH_O, NULL},
                                   {"versions", versions, METH_NOARGS, NULL},
                                   {"new_bytes", new_bytes, METH_VARARGS, NULL},
                                   {"prepare", prepare, METH_VARARGS, NULL},
