@@ -417,34 +417,34 @@ int fit_quantizers(struct members *m, size_t number, const struct common *o)
 
 /* -- what the rules did: JSON in the metadata of the snapshot -- */
 
-static json_t *make_json_choice(const struct choice *c, const struct members *m)
+static void put_json_choice(struct json_writer *w, const struct choice *c, const struct members *m)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     lmc_quantizer_info info = get_info(c);
-    set_json_text(object, "path", m->list[c->member].path);
-    set_json_text(object, "name", c->tensor->name);
-    set_json(object, "role", json_string(role_names[c->meaning.role]));
+    begin_json(w, NULL, '{');
+    put_json_text(w, "path", m->list[c->member].path);
+    put_json_text(w, "name", c->tensor->name);
+    put_json(w, "role", json_string(role_names[c->meaning.role]));
     if (c->partner) {
-        set_json_text(object, "partner_path", m->list[c->partner->member].path);
-        set_json_text(object, "partner", c->partner->tensor->name);
+        put_json_text(w, "partner_path", m->list[c->partner->member].path);
+        put_json_text(w, "partner", c->partner->tensor->name);
     }
     if (c->weight) {
-        set_json_text(object, "weight_path", m->list[c->weight->member].path);
-        set_json_text(object, "weight", c->weight->tensor->name);
+        put_json_text(w, "weight_path", m->list[c->weight->member].path);
+        put_json_text(w, "weight", c->weight->tensor->name);
     }
-    set_json(object, "rule", make_json_string(c->rule->text, strlen(c->rule->text)));
-    set_json(object, "choice",
+    put_json_bytes(w, "rule", c->rule->text, strlen(c->rule->text));
+    put_json(w, "choice",
              json_string(info.is_lossless ? "lossless"
                          : info.is_grid   ? "grid"
                                           : "k-means"));
-    set_json(object, "reason", json_string(c->reason));
+    put_json(w, "reason", json_string(c->reason));
     if (!info.is_lossless) {
-        set_json_number(object, "codes", info.n_codes);
-        set_json(object, "measure", json_string(name_measure(&info.loss)));
-        set_json_real(object, "error", info.loss.error);
-        set_json_real(object, "bits", info.bits);
+        put_json_number(w, "codes", info.n_codes);
+        put_json(w, "measure", json_string(name_measure(&info.loss)));
+        put_json_real(w, "error", info.loss.error);
+        put_json_real(w, "bits", info.bits);
     }
-    return object;
+    end_json(w, '}');
 }
 
 static size_t count_quantised(const struct members *m)
@@ -464,22 +464,21 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
     FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
     struct json_writer w;
     enum lmc_status status = LMC_OK;
-    init_json_writer(&w, NULL, f, JSON_COMPACT);
+    init_json_writer(&w, f, JSON_COMPACT);
     begin_json(&w, NULL, '{');
     begin_json(&w, "rules", '[');
     for (size_t i = 0; i < policy->n_rules; i++)
-        put_json(&w, NULL, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
+        put_json_bytes(&w, NULL, policy->rules[i].text, strlen(policy->rules[i].text));
     end_json(&w, ']');
     begin_json(&w, "tensors", '[');
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
             if (m->list[i].choices[k].rule) {
-                put_json(&w, NULL, make_json_choice(&m->list[i].choices[k], m));
+                put_json_choice(&w, &m->list[i].choices[k], m);
                 n++;
             }
     end_json(&w, ']');
     end_json(&w, '}');
-    (void)finish_json(&w);
     if (fclose(f) != 0) check_memory(NULL);
     if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text, size);
     free(text);

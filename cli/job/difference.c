@@ -208,39 +208,33 @@ void print_item_name(const struct diff_item *item)
     putchar('\n');
 }
 
-static json_t *make_json_item(const struct diff_item *item)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "name", item->name);
-    set_json_text(object, "path", item->path);
-    if (item->tensor) {
-        set_json_text(object, "dtype", item->dtype);
-        set_json(object, "shape", make_json_numbers(item->tensor->shape, item->tensor->rank));
-    }
-    set_json_number(object, "size", item->size);
-    return object;
-}
-
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
-                   void (*complete)(json_t *object, void *user, size_t number), void *user)
+                   void (*complete)(struct json_writer *w, void *user, size_t number), void *user)
 {
     begin_json(w, of_tensors ? "tensors" : "files", '[');
-    for (size_t i = 0; i < d->n_rows; i++)
-        if (!d->rows[i].item->tensor == !of_tensors) {
-            json_t *object = make_json_item(d->rows[i].item);
-            if (has_status) set_json(object, "status", json_string(diff_names[d->rows[i].kind]));
-            if (d->rows[i].kind != DIFF_REMOVED) complete(object, user, i);
-            put_json(w, NULL, object);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct diff_row *const row = &d->rows[i];
+        const struct diff_item *const item = row->item;
+        if (!item->tensor != !of_tensors) continue;
+        begin_json(w, NULL, '{');
+        put_json_text(w, "name", item->name);
+        put_json_text(w, "path", item->path);
+        if (of_tensors) {
+            put_json_text(w, "dtype", item->dtype);
+            put_json_numbers(w, "shape", item->tensor->shape, item->tensor->rank);
         }
+        put_json_number(w, "size", item->size);
+        if (has_status) put_json(w, "status", json_string(diff_names[row->kind]));
+        if (row->kind != DIFF_REMOVED) complete(w, user, i);
+        end_json(w, '}');
+    }
     end_json(w, ']');
 }
 
-json_t *make_json_side(const struct base *b)
+void put_json_side(struct json_writer *w, const struct base *b)
 {
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "snapshot", b->name);
-    set_json_fingerprint(object, "fingerprint", b->fingerprint);
-    return object;
+    put_json_text(w, "snapshot", b->name);
+    put_json_hex(w, "fingerprint", b->fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
 int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o)

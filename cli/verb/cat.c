@@ -426,24 +426,23 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
     FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
     uint64_t offsets[2] = {0, 0}; /* where a tensor begins and ends */
     struct json_writer w;
-    json_t *metadata = (json_t *)check_memory(json_object());
-    set_json(metadata, "format", json_string("pt"));
-    init_json_writer(&w, NULL, f, JSON_COMPACT);
+    init_json_writer(&w, f, JSON_COMPACT);
     fprintf(f, "%8s", "");
     begin_json(&w, NULL, '{');
-    put_json(&w, "__metadata__", metadata);
+    begin_json(&w, "__metadata__", '{');
+    put_json(&w, "format", json_string("pt"));
+    end_json(&w, '}');
     for (size_t i = 0; i < n; i++, offsets[0] = offsets[1]) {
         const lmc_tensor *const t = &list[i].tensor;
         const unsigned width = widened_width(t, options);
-        json_t *entry = (json_t *)check_memory(json_object());
         offsets[1] += width ? t->size / width * 4 : t->size;
-        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
-        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
-        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
-        put_json(&w, t->name, entry);
+        begin_json(&w, t->name, '{');
+        put_json(&w, "dtype", json_string(width ? "F32" : t->dtype));
+        put_json_numbers(&w, "shape", t->shape, t->rank);
+        put_json_numbers(&w, "data_offsets", offsets, 2);
+        end_json(&w, '}');
     }
     end_json(&w, '}');
-    (void)finish_json(&w);
     if (fflush(f) != 0) check_memory(NULL);
     fprintf(f, "%*s", (int)(-size & 7), "");
     if (fclose(f) != 0) check_memory(NULL);

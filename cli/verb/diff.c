@@ -227,25 +227,23 @@ static void print_rest(const struct rest_row *row)
     putchar('\n');
 }
 
-static json_t *make_json_rest(const struct rest_row *row)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "path", row->path);
-    set_json(object, "status", json_string(diff_names[row->kind]));
-    if (row->target) set_json_text(object, "target", row->target);
-    if (row->old_target) set_json_text(object, "old_target", row->old_target);
-    if (row->kind != DIFF_CHANGED || row->target) return object;
-    set_json_number(object, "size", row->size);
-    set_json_number(object, "old_size", row->old_size);
-    if (row->size == row->old_size) set_json_number(object, "changed_bytes", row->n_changed);
-    return object;
-}
-
-static void put_json_rest(struct json_writer *w, const char *key, const struct rest_rows *rest,
-                          size_t start, size_t end)
+static void put_json_rest(struct json_writer *w, const char *key, const struct rest_row *row,
+                          size_t n)
 {
     begin_json(w, key, '[');
-    for (size_t i = start; i < end; i++) put_json(w, NULL, make_json_rest(&rest->list[i]));
+    for (; n > 0; n--, row++) {
+        begin_json(w, NULL, '{');
+        put_json_text(w, "path", row->path);
+        put_json(w, "status", json_string(diff_names[row->kind]));
+        if (row->target) put_json_text(w, "target", row->target);
+        if (row->old_target) put_json_text(w, "old_target", row->old_target);
+        if (row->kind == DIFF_CHANGED && !row->target) {
+            put_json_number(w, "size", row->size);
+            put_json_number(w, "old_size", row->old_size);
+            if (row->size == row->old_size) put_json_number(w, "changed_bytes", row->n_changed);
+        }
+        end_json(w, '}');
+    }
     end_json(w, ']');
 }
 
@@ -324,37 +322,39 @@ static void print_diff(const struct diff *d, int is_narrow)
     putchar('\n');
 }
 
-static void set_json_numbers(json_t *object, const struct diff_row *row)
+static void put_json_sizes(struct json_writer *w, const struct diff_row *row)
 {
-    set_json_number(object, "elements", row->n);
-    set_json_number(object, "changed_elements", row->n_changed);
-    set_json_number(object, "delta_size", row->delta);
-    set_json_number(object, "direct_size", row->direct);
+    put_json_number(w, "elements", row->n);
+    put_json_number(w, "changed_elements", row->n_changed);
+    put_json_number(w, "delta_size", row->delta);
+    put_json_number(w, "direct_size", row->direct);
 }
 
 /* user: the diff */
-static void complete_row(json_t *object, void *user, size_t number)
+static void complete_row(struct json_writer *w, void *user, size_t number)
 {
-    set_json_numbers(object, &((struct diff *)user)->rows[number]);
+    put_json_sizes(w, &((struct diff *)user)->rows[number]);
 }
 
 static void print_json_diff(struct diff *d, const struct rest_rows *rest)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
     uint64_t size;
-    struct diff_row sum = sum_rows(d, &size);
-    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    const struct diff_row sum = sum_rows(d, &size);
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    put_json(&w, "from", make_json_side(d->a));
-    put_json(&w, "to", make_json_side(d->b));
+    begin_json(&w, "from", '{');
+    put_json_side(&w, d->a);
+    end_json(&w, '}');
+    begin_json(&w, "to", '{');
+    put_json_side(&w, d->b);
+    end_json(&w, '}');
     put_json_rows(&w, d, 1, 1, complete_row, d);
     put_json_rows(&w, d, 0, 1, complete_row, d);
-    set_json_number(object, "size", size);
-    set_json_numbers(object, &sum);
-    put_json_members(&w, object);
-    put_json_rest(&w, "outside_tensors", rest, 0, rest->n_files);
-    put_json_rest(&w, "links", rest, rest->n_files, rest->n);
+    put_json_number(&w, "size", size);
+    put_json_sizes(&w, &sum);
+    put_json_rest(&w, "outside_tensors", rest->list, rest->n_files);
+    put_json_rest(&w, "links", rest->list + rest->n_files, rest->n - rest->n_files);
     end_json_line(&w);
 }
 

@@ -361,20 +361,20 @@ int load_manifest(struct series *s)
     return code;
 }
 
-static char *format_entry(const struct snapshot *e)
+static void write_entry(FILE *f, const struct snapshot *e)
 {
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json(object, "name", json_string(e->name));
-    set_json(object, "state", json_string(state_names[e->state]));
+    struct json_writer w;
+    init_json_writer(&w, f, 0);
+    begin_json(&w, NULL, '{');
+    put_json(&w, "name", json_string(e->name));
+    put_json(&w, "state", json_string(state_names[e->state]));
     if (e->state != STATE_ADDING) {
-        set_json_fingerprint(object, "fingerprint", e->fingerprint);
-        set_json_number(object, "size", e->size);
+        put_json_hex(&w, "fingerprint", e->fingerprint, LMC_FINGERPRINT_SIZE);
+        put_json_number(&w, "size", e->size);
     }
-    set_json(object, "time", json_integer(e->time));
-    if (e->source) set_json(object, "source", json_string(e->source));
-    char *text = (char *)check_memory(json_dumps(object, 0));
-    json_decref(object);
-    return text;
+    put_json(&w, "time", json_integer(e->time));
+    if (e->source) put_json(&w, "source", json_string(e->source));
+    end_json(&w, '}');
 }
 
 /* The text of series.json, to be freed. */
@@ -385,9 +385,8 @@ static char *format_manifest(const struct series *s, size_t *size)
     fprintf(f, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION,
             (unsigned long long)s->every);
     for (size_t i = 0; i < s->n; i++) {
-        char *entry = format_entry(&s->list[i]);
-        fprintf(f, "%s%s\n", entry, i + 1 < s->n ? "," : "");
-        free(entry);
+        write_entry(f, &s->list[i]);
+        fputs(i + 1 < s->n ? ",\n" : "\n", f);
     }
     fputs("],\n", f);
     if (fflush(f) != 0) check_memory(NULL);

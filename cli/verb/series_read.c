@@ -52,36 +52,35 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
     free(name);
 }
 
-static json_t *make_json_entry(const struct series *s, const struct snapshot *e, long n)
+static void put_json_entry(struct json_writer *w, const struct series *s, const struct snapshot *e,
+                           long n)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     const struct snapshot *base = find_base_of(s, e, 0);
-    set_json(object, "name", json_string(e->name));
-    set_json(object, "state", json_string(state_names[e->state]));
-    set_json(object, "kind", json_string(kind_of_entry(e)));
-    if (e->state != STATE_ADDING) set_json_fingerprint(object, "fingerprint", e->fingerprint);
-    if (n >= 0) set_json(object, "depth", json_integer(n));
-    set_json_number(object, "size", e->size);
-    set_json_number(object, "packed_size", e->packed_size);
-    if (base) set_json(object, "base", json_string(base->name));
-    set_json(object, "time", json_integer(e->time));
-    if (e->source) set_json(object, "source", json_string(e->source));
-    return object;
+    begin_json(w, NULL, '{');
+    put_json(w, "name", json_string(e->name));
+    put_json(w, "state", json_string(state_names[e->state]));
+    put_json(w, "kind", json_string(kind_of_entry(e)));
+    if (e->state != STATE_ADDING)
+        put_json_hex(w, "fingerprint", e->fingerprint, LMC_FINGERPRINT_SIZE);
+    if (n >= 0) put_json(w, "depth", json_integer(n));
+    put_json_number(w, "size", e->size);
+    put_json_number(w, "packed_size", e->packed_size);
+    if (base) put_json(w, "base", json_string(base->name));
+    put_json(w, "time", json_integer(e->time));
+    if (e->source) put_json(w, "source", json_string(e->source));
+    end_json(w, '}');
 }
 
 static void print_series_as_json(const struct series *s, const long *counts)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
-    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    set_json_text(object, "series", s->directory);
-    set_json_number(object, "every", s->every);
-    put_json_members(&w, object);
+    put_json_text(&w, "series", s->directory);
+    put_json_number(&w, "every", s->every);
     begin_json(&w, "snapshots", '[');
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE)
-            put_json(&w, NULL, make_json_entry(s, &s->list[i], counts[i]));
+        if (s->list[i].state != STATE_GONE) put_json_entry(&w, s, &s->list[i], counts[i]);
     end_json(&w, ']');
     end_json_line(&w);
 }
