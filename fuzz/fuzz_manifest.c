@@ -53,7 +53,7 @@ static FILE *silence;
 #include "../formats/zip.c"
 #include "../cli/input/archive.c"
 #include "../cli/input/base.c"
-#include "../cli/input/common.c"
+#include "../cli/input/options.c"
 #include "../cli/input/damage.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
@@ -206,7 +206,7 @@ static void run_journal(fuzz_input *in)
 
 /* -- series.json -- */
 
-static const struct series_options no_options;
+static const struct options no_options;
 
 static int parse_series(struct series *s, const char *text, size_t size)
 {

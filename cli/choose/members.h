@@ -10,16 +10,9 @@
 #include "../input/source.h"
 
 struct archive;
-struct policy;
+struct options;
 struct rule;
 struct source;
-
-/* How a snapshot is coded. */
-struct coding {
-    enum lmc_level level;        /* --fast, --max, --archive */
-    int no_twins;                /* --no-twins */
-    const struct policy *policy; /* --quant and --policy; may have no rules */
-};
 
 /* What becomes of a tensor of a snapshot that is made. */
 struct choice {
@@ -51,7 +44,7 @@ struct member {
 };
 
 struct members {
-    const struct coding *coding;
+    const struct options *o;
     struct member *list;
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */

@@ -3,7 +3,7 @@
 
 #include "members.h"
 #include "../../formats/torch_save.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 struct parts {
     lmc_base_part *list;

@@ -6,7 +6,7 @@
 #include "../format/json.h"
 #include "../format/tensors.h"
 #include "../input/archive.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
 
@@ -202,7 +202,7 @@ static int can_use_second(const struct choice *c, const struct members *m, const
 
 size_t choose_all(struct members *m, int can_refer)
 {
-    const struct policy *policy = m->coding->policy;
+    const struct policy *policy = m->o->policy;
     size_t n = 0;
     if (policy->n_rules == 0) return 0;
     make_choices(m);
@@ -282,10 +282,10 @@ static void explain_quantizer(struct choice *c, const char *why)
     set_reason(c, text);
 }
 
-static void say_choice(const struct choice *c, const struct members *m, const struct common *o)
+static void say_choice(const struct choice *c, const struct members *m)
 {
     const char *path = name_of_member(&m->list[c->member]);
-    if (o->verbosity < 2 || !c->rule) return;
+    if (m->o->verbosity < 2 || !c->rule) return;
     lmc_quantizer_info info = get_info(c);
     if (info.is_lossless)
         say(path, "%.200s (%s): exact: %s", c->tensor->name, role_names[c->meaning.role],
@@ -398,7 +398,7 @@ static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
     return CODE_OK;
 }
 
-int fit_quantizers(struct members *m, size_t number, const struct common *o)
+int fit_quantizers(struct members *m, size_t number)
 {
     struct member *member = &m->list[number];
     int code = CODE_OK;
@@ -410,7 +410,7 @@ int fit_quantizers(struct members *m, size_t number, const struct common *o)
             set_reason(c, "quantised already, as it is in the base");
         else if (c->is_wanted) code = fit_quantizer(c, m);
         if (code == CODE_OK && is_quantised(c)) attach_quantizer(&member->tensors[k], c);
-        if (code == CODE_OK) say_choice(c, m, o);
+        if (code == CODE_OK) say_choice(c, m);
     }
     return code;
 }
@@ -458,7 +458,7 @@ static size_t count_quantised(const struct members *m)
 
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
-    const struct policy *policy = m->coding->policy;
+    const struct policy *policy = m->o->policy;
     char *text = NULL;
     size_t size, n = 0;
     FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
@@ -501,14 +501,14 @@ static const struct member *find_quantised_archive(struct members *m)
     return NULL;
 }
 
-void say_of_quantised(struct members *m, const char *name, const struct common *o)
+void say_of_quantised(struct members *m, const char *name)
 {
-    const struct member *archive = o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
+    const struct member *archive = m->o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
     if (archive)
         say(name_of_member(archive), "is a ZIP archive, whose checksums stay those of what was "
                                      "quantised: when it is restored, PyTorch loads it, but "
                                      "'unzip -t' complains");
-    if (is_lossy(m->coding->policy) && count_quantised(m) == 0)
+    if (is_lossy(m->o->policy) && count_quantised(m) == 0)
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
 }

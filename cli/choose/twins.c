@@ -4,7 +4,7 @@
 #include "members.h"
 #include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
  * agree and others do not, in a copy that has changed a little, it is still coded against it. */

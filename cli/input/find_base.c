@@ -2,7 +2,7 @@
 #include "base.h"
 
 #include "../format/print.h"
-#include "common.h"
+#include "options.h"
 #include "../sys/attributes.h"
 
 /* -- where the base may be -- */
@@ -104,7 +104,7 @@ static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerp
 /* The search for the base of a delta. */
 struct hunt {
     struct archive *delta;
-    const struct common *o;
+    const struct options *o;
     struct base *visited; /* the wanted one, but its own base is being looked for: kept for later */
     int damaged;          /* what was reported of snapshots that cannot be read; others may do */
     int code;             /* then nothing more is looked at */
@@ -215,7 +215,7 @@ static struct base *look_for_base(struct hunt *h)
     return b;
 }
 
-struct base *find_base(struct archive *delta, const struct common *o, int *code)
+struct base *find_base(struct archive *delta, const struct options *o, int *code)
 {
     struct hunt h = {delta, o, NULL, CODE_OK, CODE_OK};
     struct base *b = look_for_base(&h);
@@ -231,7 +231,7 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
 /* -- in place of a damaged one -- */
 
 /* What a snapshot was made from, by its name, if that still lies beside it. */
-static struct base *find_source_of(struct base *b, const struct common *o)
+static struct base *find_source_of(struct base *b, const struct options *o)
 {
     struct base *c = NULL;
     struct stat st;
@@ -245,7 +245,7 @@ static struct base *find_source_of(struct base *b, const struct common *o)
 
 struct base *find_instead(struct base *b)
 {
-    const struct common *o = b->archive.o;
+    const struct options *o = b->archive.o;
     struct bases *all = b->all;
     const int code = all->code;
     struct base **copies, *found = NULL;
@@ -277,7 +277,7 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 }
 
 /* The end of a chain, which is no snapshot: perhaps it lies there as it is. last: what needs it. */
-static void print_missing(const char *last, const uint8_t *wanted, const struct common *o)
+static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
     struct archive a = {0};
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
@@ -297,7 +297,7 @@ static void print_missing(const char *last, const uint8_t *wanted, const struct 
     free(path);
 }
 
-void print_chain(struct archive *delta, const struct common *o)
+void print_chain(struct archive *delta, const struct options *o)
 {
     enum { MOST = 8 };
     uint8_t wanted[LMC_FINGERPRINT_SIZE];
@@ -398,7 +398,7 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
 }
 
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
-              const struct common *o)
+              const struct options *o)
 {
     enum { MOST = 3 }; /* so that all fits into a message */
     char *const text = describe_base(wanted, made_with);
@@ -428,7 +428,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     return code;
 }
 
-void say_unused_bases(int all_must_be, const struct common *o)
+void say_unused_bases(int all_must_be, const struct options *o)
 {
     char list[700] = "";
     size_t size = 0, n_unused = 0, n_used = 0;

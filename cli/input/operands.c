@@ -77,7 +77,7 @@ static char *resolve_output(const char *path)
     return result;
 }
 
-char *name_output(const char *from, int is_restoring, const struct common *o)
+char *name_output(const char *from, int is_restoring, const struct options *o)
 {
     char *name = copy_without_slashes(from), *directory, *path;
     size_t size = strlen(name);
@@ -98,7 +98,7 @@ char *name_output(const char *from, int is_restoring, const struct common *o)
 }
 
 static void add_output(struct operand_list *outputs, const char *from, const struct stat *st,
-                       int is_restoring, const struct common *o)
+                       int is_restoring, const struct options *o)
 {
     char *path = name_output(from, is_restoring, o), *real = path ? resolve_output(path) : NULL;
     if (real) add_operand(outputs, path, real, from, st); /* else refused when its turn comes */
@@ -113,7 +113,7 @@ int is_operand(const struct entry *e, int is_restoring)
 
 /* The files below a directory: all that one snapshot takes; with -r each that has an output. */
 static int add_tree(struct operand_list *inputs, struct operand_list *outputs, const char *root,
-                    const struct operands *all, const struct common *o)
+                    const struct operands *all, const struct options *o)
 {
     struct listing files;
     const int code = list_tree(&files, root, all->is_recursive ? LINKS_KEEP : o->links,
@@ -137,7 +137,7 @@ static int add_tree(struct operand_list *inputs, struct operand_list *outputs, c
 }
 
 static int add_names(struct operand_list *inputs, struct operand_list *outputs,
-                     const struct operands *all, const struct common *o)
+                     const struct operands *all, const struct options *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < all->n && code == CODE_OK; i++) {
@@ -184,7 +184,7 @@ static int check_outputs(struct operand_list *outputs, struct operand_list *inpu
     return CODE_OK;
 }
 
-int check_overwritten(const struct operands *all, const struct common *o)
+int check_overwritten(const struct operands *all, const struct options *o)
 {
     struct operand_list inputs = {NULL, 0, 0}, outputs = {NULL, 0, 0};
     if (!o->force || o->to_stdout || (o->output && !goes_into_directory(o)) ||
@@ -207,7 +207,7 @@ static int fail_removed(const char *name, const char *why)
                 why);
 }
 
-static int check_usable(const char *name, const struct operands *all, const struct common *o)
+static int check_usable(const char *name, const struct operands *all, const struct options *o)
 {
     struct stat st, link;
     char *plain = copy_without_slashes(name);
@@ -232,7 +232,7 @@ static int check_usable(const char *name, const struct operands *all, const stru
                : CODE_OK;
 }
 
-int check_removed(const struct operands *all, const struct common *o)
+int check_removed(const struct operands *all, const struct options *o)
 {
     struct operand_list l = {NULL, 0, 0};
     int code = CODE_OK;

@@ -8,7 +8,7 @@
 
 #include "../sys/platform.h"
 
-#include "common.h"
+#include "options.h"
 
 /* The names on the command line of a verb that goes from one to the next, each with an output of
  * its own: NAME.lmc, or NAME without its suffix, beside it or in one directory. */
@@ -21,14 +21,14 @@ struct operands {
 
 /* Where the output made of a file or directory goes: beside it, or into the directory that -o
  * names. NULL: what is restored is not named .lmc. To be freed. */
-char *name_output(const char *from, int is_restoring, const struct common *o);
+char *name_output(const char *from, int is_restoring, const struct options *o);
 
 /* Whether an entry of a directory is an input with -r: when compressing, what is not compressed
  * yet, else the others. */
 int is_operand(const struct entry *e, int is_restoring);
 
 /* Refuses an output that replaces another input, or the output of another one. */
-int check_overwritten(const struct operands *all, const struct common *o);
+int check_overwritten(const struct operands *all, const struct options *o);
 
 /* With --rm: refuses all if one of them cannot be used, or goes with another one. */
-int check_removed(const struct operands *all, const struct common *o);
+int check_removed(const struct operands *all, const struct options *o);

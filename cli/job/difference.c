@@ -6,7 +6,7 @@
 #include "../format/scan.h"
 #include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)
@@ -106,7 +106,7 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
     const struct diff_item *item = row->item, *old = row->old;
     lmc_tensor_options options = {0};
     options.dtype = lmc_dtype_find(item->dtype);
-    options.level = d->level;
+    options.level = d->o->level;
     options.parallel = &d->o->parallel;
     unsigned width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
@@ -237,15 +237,15 @@ void put_json_side(struct json_writer *w, const struct base *b)
     put_json_hex(w, "fingerprint", b->fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
-int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o)
+int add_snapshots(const char *verb, const struct options *o)
 {
     struct stat st;
-    for (size_t i = 0; i < n; i++) {
-        if (is_dash(names[i]))
+    for (size_t i = 0; i < o->n_names; i++) {
+        if (is_dash(o->names[i]))
             return fail(CODE_USAGE, NULL,
                         "'lmc %s' wants files and directories, not standard input", verb);
-        if (stat(names[i], &st) != 0) return fail_errno(names[i], errno, "cannot open it");
+        if (stat(o->names[i], &st) != 0) return fail_errno(o->names[i], errno, "cannot open it");
     }
-    for (size_t i = 0; i < n; i++) add_base(o->bases, names[i])->is_subject = 1;
+    for (size_t i = 0; i < o->n_names; i++) add_base(o->bases, o->names[i])->is_subject = 1;
     return CODE_OK;
 }

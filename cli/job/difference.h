@@ -6,7 +6,7 @@
 #include "../sys/platform.h"
 
 struct base;
-struct common;
+struct options;
 struct json_writer;
 struct scan;
 
@@ -47,8 +47,7 @@ struct diff_row {
 };
 
 struct diff {
-    const struct common *o;
-    enum lmc_level level; /* what a delta would be coded with */
+    const struct options *o;
     struct base *a, *b;
     struct diff_items old_items, new_items;
     struct diff_row *rows;
@@ -84,6 +83,6 @@ void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, 
 /* Name and fingerprint of a snapshot. */
 void put_json_side(struct json_writer *w, const struct base *b);
 
-/* Takes them among the bases, which gives each of them what it is made of: it may be a delta
+/* Takes the names among the bases, which gives each of them what it is made of: it may be a delta
  * against another. */
-int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o);
+int add_snapshots(const char *verb, const struct options *o);

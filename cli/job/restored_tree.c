@@ -4,7 +4,7 @@
 #include <limits.h>
 
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 #include "restorer.h"
 #include "../sys/replace.h"
 
@@ -12,7 +12,7 @@
     "is no directory, so nothing is restored below it; move it away, or name another directory "   \
     "with -o"
 
-void init_tree(struct restored_tree *t, const char *target, const struct common *o)
+void init_tree(struct restored_tree *t, const char *target, const struct options *o)
 {
     memset(t, 0, sizeof *t);
     t->o = o;
@@ -93,7 +93,7 @@ int begin_parts(struct restored_tree *t, const struct stat *input, const char *f
     return code;
 }
 
-int check_links_of_tree(const struct links *l, const char *name, const struct common *o)
+int check_links_of_tree(const struct links *l, const char *name, const struct options *o)
 {
     const uint64_t most = most_files(o), deepest = most_levels(o);
     if (l->n > most)

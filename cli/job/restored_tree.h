@@ -29,10 +29,10 @@
 #include "../sys/made.h"
 #include "../sys/tree.h"
 
-struct common;
+struct options;
 
 struct restored_tree {
-    const struct common *o;
+    const struct options *o;
     const char *target;      /* the caller's; NULL: standard output, where no tree can go */
     const char *root;        /* the temporary directory, registered until it gets its name */
     struct listing replaced; /* what was at the target; empty: nothing */
@@ -48,7 +48,7 @@ struct restored_tree {
 };
 
 /* target must outlive the tree; o: says how large it may be. */
-void init_tree(struct restored_tree *t, const char *target, const struct common *o);
+void init_tree(struct restored_tree *t, const char *target, const struct options *o);
 
 /* Checks the target, and makes the temporary directory. input: the name of what is restored. */
 int begin_tree(struct restored_tree *t, const char *input, int force);
@@ -85,6 +85,6 @@ int check_part(const struct restored_tree *t, const char *path, int is_directory
 int commit_parts(struct restored_tree *t);
 
 /* As files are limited: a small hostile snapshot can ask for many links, deep down. */
-int check_links_of_tree(const struct links *l, const char *name, const struct common *o);
+int check_links_of_tree(const struct links *l, const char *name, const struct options *o);
 
 void free_tree(struct restored_tree *t);

@@ -12,7 +12,7 @@
 #include "../format/tensors.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 #include "../input/source.h"
 #include "restored_links.h"
 #include "tar_stream.h"
@@ -257,7 +257,7 @@ void complete_attributes(struct attributes *a, const struct stat *input)
     *a = own;
 }
 
-void init_restore(struct restore *r, const char *input, const char *target, const struct common *o)
+void init_restore(struct restore *r, const char *input, const char *target, const struct options *o)
 {
     memset(r, 0, sizeof *r);
     r->o = o;
@@ -325,7 +325,7 @@ void discard_restore(struct restore *r)
     else if (r->started) discard_output(&r->out);
 }
 
-int open_snapshot_source(struct source *s, const char *path, const struct common *o)
+int open_snapshot_source(struct source *s, const char *path, const struct options *o)
 {
     int code = CODE_OK;
     memset(s, 0, sizeof *s);

@@ -17,7 +17,7 @@
 #include "../sys/output.h"
 #include "restored_tree.h"
 
-struct common;
+struct options;
 struct source;
 
 /* A file of several names. */
@@ -28,7 +28,7 @@ struct one_file {
 
 struct restore {
     struct second_look again; /* for standard output; first, as restore_source() wants it */
-    const struct common *o;
+    const struct options *o;
     const char *input;             /* its name */
     const struct stat *input_stat; /* of a regular file; or NULL */
     int is_tree, started;
@@ -57,7 +57,8 @@ struct restore {
 };
 
 /* target: NULL for standard output; it and the others must outlive the restore. */
-void init_restore(struct restore *r, const char *input, const char *target, const struct common *o);
+void init_restore(struct restore *r, const char *input, const char *target,
+                  const struct options *o);
 
 /* Restores the stream; what is open afterwards is to be committed or discarded. */
 int run_restore(struct restore *r, struct source *s, const lmc_base *base);
@@ -75,4 +76,4 @@ void free_restore(struct restore *r);
 void complete_attributes(struct attributes *a, const struct stat *input);
 
 /* Opens the snapshot at path ("-": standard input). To be closed in any case. */
-int open_snapshot_source(struct source *s, const char *path, const struct common *o);
+int open_snapshot_source(struct source *s, const char *path, const struct options *o);

@@ -382,7 +382,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
 {
     struct restore r;
     struct source s;
-    struct common o = *a->o;
+    struct options o = *a->o;
     o.force = 1;
     o.bases = &a->bases;
     init_restore(&r, d->path, a->path, &o);
@@ -484,7 +484,7 @@ static int apply_all(struct apply *a)
     int code = find_interrupted(a, &next), is_wrong = 1;
     if (code == CODE_OK && a->journal.state == JOURNAL_OURS)
         code = apply_delta(a, &a->deltas[next], NULL, TARGET_HALF, &is_wrong);
-    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->trust_base)
+    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->o->trust_base)
         code = apply_delta(a, &a->deltas[next], NULL, TARGET_TRUSTED, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {
@@ -513,12 +513,12 @@ static int apply_all(struct apply *a)
     return code;
 }
 
-int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
+int apply_deltas(const struct options *o)
 {
+    const size_t n = o->n_names;
     struct apply a = {0};
     a.o = o;
-    a.trust_base = trust_base;
-    a.name = names[n - 1];
+    a.name = o->names[n - 1];
     a.lock = a.journal.fd = -1;
     a.base_options = *o;
     a.base_options.bases = &a.bases;
@@ -526,7 +526,7 @@ int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
     a.deltas = (struct delta *)zeroed(n, sizeof *a.deltas);
     int code = open_target(&a);
     for (size_t i = 0; i < a.n_deltas && code == CODE_OK; i++) {
-        a.deltas[i].path = names[i];
+        a.deltas[i].path = o->names[i];
         code = look_at_delta(&a, &a.deltas[i]);
     }
     if (code == CODE_OK) code = check_order(&a);

@@ -7,6 +7,7 @@
 #include "../../formats/gather.h"
 #include "../format/scan.h"
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "cat_choice.h"
@@ -325,7 +326,7 @@ static int plan_cat(struct extract *e, int has_slice)
 }
 
 /* What --f32 does to the tensor. */
-static int plan_widening(struct extract *e, const struct cat_options *options)
+static int plan_widening(struct extract *e, const struct options *options)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(e->tensor->dtype);
     e->widened = LMC_AUTO;
@@ -358,7 +359,7 @@ static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
 }
 
 /* Of --file, what it leads to if it is a symbolic link, or lies below one; *led is to be freed. */
-static int follow_file(const struct archive *a, struct cat_options *options, char **led)
+static int follow_file(const struct archive *a, struct options *options, char **led)
 {
     const struct link *first;
     struct links links;
@@ -379,7 +380,7 @@ static int follow_file(const struct archive *a, struct cat_options *options, cha
     return code;
 }
 
-static int open_cat_output(const struct extract *e, const struct common *o)
+static int open_cat_output(const struct extract *e, const struct options *o)
 {
     return open_output(e->out, file_of_output(o), &e->archive->st, o->force);
 }
@@ -387,7 +388,7 @@ static int open_cat_output(const struct extract *e, const struct common *o)
 /* -- a safetensors file of some tensors -- */
 
 /* What --f32 widens the elements of the tensor from, in bytes; 0: they stay. */
-static unsigned widened_width(const lmc_tensor *t, const struct cat_options *options)
+static unsigned widened_width(const lmc_tensor *t, const struct options *options)
 {
     return options->f32 ? widen_width(lmc_dtype_find(t->dtype)) : 0;
 }
@@ -419,7 +420,7 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
 
 /* Eight bytes of size, JSON, and spaces to align the data. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
-                                    const struct cat_options *options)
+                                    const struct options *options)
 {
     char *text = NULL;
     size_t size;
@@ -454,12 +455,12 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
 }
 
 static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,
-                           const struct cat_options *options)
+                           const struct options *options)
 {
     uint64_t total = 0;
     int code = choose_tensors(c, e->archive, names, n, options->file);
     if (code == CODE_OK) code = check_chosen(e->archive, c->list, c->n);
-    if (code == CODE_OK) code = open_cat_output(e, &options->common);
+    if (code == CODE_OK) code = open_cat_output(e, options);
     for (size_t i = 0; i < c->n; i++) total += c->list[i].tensor.size;
     progress_start(e->archive->name, total);
     if (code == CODE_OK) code = write_safetensors_header(e->out, c->list, c->n, options);
@@ -476,7 +477,7 @@ static int cat_safetensors(struct extract *e, struct selection *c, char *const *
 
 /* One tensor, a slice of one, or a file. */
 static int cat_one(struct extract *e, struct selection *c, const char *name,
-                   const struct cat_options *options)
+                   const struct options *options)
 {
     const int is_file = !name && options->file && !options->npy && !options->f32;
     lmc_tensor whole;
@@ -486,18 +487,19 @@ static int cat_one(struct extract *e, struct selection *c, const char *name,
                        : find_only_tensor(e, c);
     if (code == CODE_OK) code = plan_widening(e, options);
     if (code == CODE_OK) code = plan_cat(e, has_slice);
-    if (code == CODE_OK) code = open_cat_output(e, &options->common);
+    if (code == CODE_OK) code = open_cat_output(e, options);
     if (code != CODE_OK) return code;
     progress_start(e->archive->name, e->view ? e->tensor->size : e->piece * e->left);
     if (options->npy) code = write_npy_header(e);
     return code == CODE_OK ? copy_pieces(e) : code;
 }
 
-int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *given)
+int cat_tensors(const struct options *given)
 {
-    struct cat_options followed = *given;
-    const struct cat_options *const options = &followed;
-    const struct common *o = &given->common;
+    struct options followed = *given;
+    const struct options *const o = &followed;
+    char *const *const names = o->names + 1;
+    const size_t n = o->n_names - 1;
     char *led = NULL;
     struct archive a;
     struct base plain;
@@ -507,7 +509,7 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     struct attributes attributes = {0};
     const lmc_base *base;
     double start = now();
-    int code = open_archive_or_plain(&a, &plain, path, o);
+    int code = open_archive_or_plain(&a, &plain, o->names[0], o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
@@ -518,8 +520,8 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     e.out = &out;
     e.widened = LMC_AUTO;
     if (code == CODE_OK)
-        code = options->safetensors ? cat_safetensors(&e, &c, names, n, options)
-                                    : cat_one(&e, &c, n ? names[0] : NULL, options);
+        code = o->safetensors ? cat_safetensors(&e, &c, names, n, o)
+                              : cat_one(&e, &c, n ? names[0] : NULL, o);
     progress_clear();
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* and stood in */
     if (code == CODE_OK) code = commit_output(&out, &attributes);

@@ -6,6 +6,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
 
@@ -150,10 +151,10 @@ static int compare_files(struct rest_rows *rest, const struct diff *d)
     return code;
 }
 
-static int read_links_of(struct links *l, const struct base *b, const struct common *o)
+static int read_links_of(struct links *l, const struct base *b, const struct options *o)
 {
     struct listing listing;
-    struct common quiet = *o; /* what is not stored was told when the side was read */
+    struct options quiet = *o; /* what is not stored was told when the side was read */
     struct stat st;
     quiet.verbosity = 0;
     if (b->is_archive)
@@ -358,15 +359,14 @@ static void print_json_diff(struct diff *d, const struct rest_rows *rest)
     end_json_line(&w);
 }
 
-int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o)
+int diff_snapshots(const struct options *o)
 {
     struct diff d = {0};
     struct rest_rows rest = {0};
     size_t n = o->bases->n;
-    int code = add_snapshots(sides, 2, "diff", o);
+    int code = add_snapshots("diff", o);
     if (code != CODE_OK) return code;
     d.o = o;
-    d.level = level;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
     code = prepare_base(d.a, o);
@@ -374,7 +374,7 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
     if (code == CODE_OK) {
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
-        progress_start(sides[1], LMC_UNKNOWN_SIZE);
+        progress_start(o->names[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
         code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = compare_files(&rest, &d);
@@ -383,7 +383,7 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && is_json) print_json_diff(&d, &rest);
+    if (code == CODE_OK && o->json) print_json_diff(&d, &rest);
     else if (code == CODE_OK) {
         print_diff(&d, wants_narrow_tables(o));
         for (size_t i = 0; i < rest.n; i++) print_rest(&rest.list[i]);

@@ -8,6 +8,7 @@
 #include "../format/print.h"
 #include "../format/tensors.h"
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../input/archive.h"
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
@@ -462,7 +463,7 @@ static void print_json(const struct shown *s, json_t *record)
     end_json_line(&w);
 }
 
-int list_file(const char *path, int is_json, const struct common *o)
+int list_file(const char *path, const struct options *o)
 {
     struct archive a;
     struct base plain;
@@ -470,10 +471,10 @@ int list_file(const char *path, int is_json, const struct common *o)
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
         json_t *record = a.plain ? NULL : load_record(&a),
-               *choices = index_choices(is_json ? NULL : record);
+               *choices = index_choices(o->json ? NULL : record);
         const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a), choices,
                                 !a.plain && wants_narrow_tables(o)};
-        if (is_json) print_json(&s, record);
+        if (o->json) print_json(&s, record);
         else print_table(&s);
         json_decref(choices);
         json_decref(record);

@@ -2,6 +2,7 @@
 #include "verbs.h"
 
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../input/archive.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
@@ -228,7 +229,7 @@ struct extraction {
     const char *target;        /* NULL: standard output */
     struct restored_tree tree; /* below the target */
     struct links made;         /* the links in it */
-    const struct common *o;
+    const struct options *o;
     struct output out; /* if it is standard output */
     struct outlet *outlet;
     unsigned char *window;
@@ -465,8 +466,7 @@ static int open_extraction(struct extraction *x, const char *path)
     return code;
 }
 
-int extract_files(const char *path, const char *target, char *const *patterns, size_t n,
-                  const struct common *o)
+int extract_files(const char *target, const struct options *o)
 {
     struct extraction x = {0};
     double start = now();
@@ -475,11 +475,11 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     init_tree(&x.tree, target, o);
     x.tree.made.max_entries = most_files(o);
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    int code = open_extraction(&x, path);
+    int code = open_extraction(&x, o->names[0]);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)zeroed(n_files, 1);
-        find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
+        find_wanted(&x.wanted, o->names + 1, o->n_parts, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
         code = check_named_links(&x);

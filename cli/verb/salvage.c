@@ -13,6 +13,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/replace.h"
@@ -24,8 +25,7 @@ struct loss {
 };
 
 struct salvage {
-    const struct common *o;
-    int json; /* see salvage_file() */
+    const struct options *o;
     struct archive archive;
     lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
@@ -122,7 +122,7 @@ static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc
     end_json(&s->list, ']');
 }
 
-static int has_table(const struct salvage *s) { return !s->json && s->o->verbosity > 0; }
+static int has_table(const struct salvage *s) { return !s->o->json && s->o->verbosity > 0; }
 
 static void print_row(const struct salvage *s, int indent, const char *state, uint64_t size,
                       const char *name)
@@ -256,7 +256,7 @@ static void put_summary(const struct salvage *s, FILE *f)
 
 static int write_to_report(struct salvage *s, const void *data, size_t size)
 {
-    if (s->json) fwrite(data, 1, size, stdout);
+    if (s->o->json) fwrite(data, 1, size, stdout);
     return outlet_write(&s->tree.outlet, data, size);
 }
 
@@ -474,7 +474,7 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
  * nobody has named any and none is found, what does without it is recovered. */
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
-    const struct common *o = s->o;
+    const struct options *o = s->o;
     int code;
     if (o->bases->n) return find_base_of_archive(&s->archive, base, o);
     struct base *b = find_base(&s->archive, o, &code);
@@ -492,7 +492,7 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
  * every block knows whether it is the right one. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
-    const struct common *o = s->o;
+    const struct options *o = s->o;
     *base = NULL;
     if (s->archive.is_delta) return find_salvage_base(s, base);
     if (o->bases->n == 0) return CODE_OK;
@@ -561,7 +561,7 @@ static int run_salvage(struct salvage *s)
 {
     lmc_salvage_range range;
     int is_end = 0, code;
-    if (!s->json && s->o->verbosity > 0) {
+    if (!s->o->json && s->o->verbosity > 0) {
         print_name(s->archive.name);
         printf(":\n");
     }
@@ -580,15 +580,15 @@ static int run_salvage(struct salvage *s)
     return code;
 }
 
-int salvage_file(const char *path, int is_json, const struct common *o)
+int salvage_file(const struct options *o)
 {
+    const char *const path = o->names[0];
     struct salvage s = {0};
     const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
     char *target = o->output ? copy_string(o->output, strlen(o->output))
                              : format_text("%.*s.salvaged", (int)size, path);
     s.o = o;
     o->bases->is_partial = 1;
-    s.json = is_json;
     init_tree(&s.tree, target, o);
     int code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);

@@ -68,14 +68,14 @@ char *path_in_series(const char *directory, const char *name, const char *suffix
 
 /* -- the list -- */
 
-void init_series(struct series *s, const char *directory, const struct series_options *o)
+void init_series(struct series *s, const struct options *o)
 {
     memset(s, 0, sizeof *s);
-    s->directory = directory;
     s->o = o;
+    s->directory = o->directory;
     s->lock_fd = -1;
     s->every = DEFAULT_EVERY;
-    s->manifest_path = path_in_series(directory, MANIFEST_NAME, "");
+    s->manifest_path = path_in_series(s->directory, MANIFEST_NAME, "");
     s->index = (struct series_index *)zeroed(1, sizeof *s->index);
 }
 
@@ -441,7 +441,7 @@ static int take_lock(const struct series *s, enum lock which, short type)
 {
     int error = set_lock(s, which, F_SETLK, type);
     if (error != EAGAIN && error != EACCES) return error;
-    if (s->o->common.verbosity > 0)
+    if (s->o->verbosity > 0)
         say(s->directory, type == F_RDLCK         ? "gc is at work here; waiting"
                           : which == LOCK_CHANGES ? "another lmc changes the series; waiting"
                                                   : "the series is being read; waiting");
@@ -515,11 +515,11 @@ static int sync_parent(const char *directory)
     return error ? fail_errno(directory, error, "cannot bring it to the disk") : CODE_OK;
 }
 
-int open_series(struct series *s, const char *directory, enum purpose purpose,
-                const struct series_options *o)
+int open_series(struct series *s, enum purpose purpose, const struct options *o)
 {
+    const char *const directory = o->directory;
     struct stat st;
-    init_series(s, directory, o);
+    init_series(s, o);
     if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return fail_errno(directory, errno, "cannot create the directory");
     if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");

@@ -125,11 +125,11 @@ static void print_series(const struct series *s, const long *counts)
            (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
 }
 
-int series_list(const char *directory, const struct series_options *o)
+int series_list(const struct options *o)
 {
     struct series s;
     long *counts = NULL;
-    int code = open_series(&s, directory, TO_READ, o);
+    int code = open_series(&s, TO_READ, o);
     if (code == CODE_OK) {
         counts = count_all_deltas(&s);
         if (o->json) print_series_as_json(&s, counts);
@@ -156,17 +156,18 @@ static int check_place(const struct series *s, const char *output)
                : CODE_OK;
 }
 
-/* Opens the series to read that snapshot, and makes its chain; to be closed in any case. */
+/* Opens the series to read the snapshot that is named, and makes its chain; to be closed in any
+ * case. */
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
-                            const char *directory, const char *name, const struct series_options *o)
+                            const struct options *o)
 {
-    int code = open_series(s, directory, TO_READ, o);
-    if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
+    int code = open_series(s, TO_READ, o);
+    if (code == CODE_OK) code = choose_entry(s, o->names[0], STATE_KEPT, e);
     if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
     begin_chain(c, s, code == CODE_OK ? *e : NULL);
-    c->common.to_stdout = o->common.to_stdout;
-    c->common.force = o->common.force;
-    c->common.output = o->common.output;
+    c->o.to_stdout = o->to_stdout;
+    c->o.force = o->force;
+    c->o.output = o->output;
     return code;
 }
 
@@ -178,7 +179,7 @@ static const char *missing_suffix(const struct snapshot *e)
 }
 
 /* Where it goes: what was asked for, with that suffix. To be freed. */
-static char *name_restored(const struct snapshot *e, const struct common *o)
+static char *name_restored(const struct snapshot *e, const struct options *o)
 {
     const char *suffix = missing_suffix(e);
     char *name, *directory, *path;
@@ -192,20 +193,19 @@ static char *name_restored(const struct snapshot *e, const struct common *o)
     return path;
 }
 
-int series_restore(const char *directory, const char *name, const struct series_options *o)
+int series_restore(const struct options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
     char *target = NULL;
-    int code = open_for_reading(&s, &c, &e, directory, name, o);
-    if (code == CODE_OK && !o->common.to_stdout)
-        c.common.output = target = name_restored(e, &o->common);
-    if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
+    int code = open_for_reading(&s, &c, &e, o);
+    if (code == CODE_OK && !o->to_stdout) c.o.output = target = name_restored(e, o);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(&c.o));
     if (code == CODE_OK) {
-        code = restore_file(e->path, 0, &c.common);
-        if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
-            say(directory, "%.300s is restored to %.400s", e->name, target);
+        code = restore_file(e->path, &c.o);
+        if (code == CODE_OK && o->verbosity > 0 && file_of_output(&c.o))
+            say(o->directory, "%.300s is restored to %.400s", e->name, target);
     }
     free(target);
     free_bases(&c.bases);
@@ -213,22 +213,16 @@ int series_restore(const char *directory, const char *name, const struct series_
     return code;
 }
 
-int series_cat(const char *directory, const char *name, char *tensor,
-               const struct series_options *o)
+int series_cat(const struct options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
-    int code = open_for_reading(&s, &c, &e, directory, name, o);
-    if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
+    int code = open_for_reading(&s, &c, &e, o);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(o));
     if (code == CODE_OK) {
-        struct cat_options to_cat = {0};
-        char *names[1];
-        to_cat.common = c.common;
-        to_cat.npy = o->npy;
-        to_cat.file = o->file;
-        names[0] = tensor;
-        code = cat_tensors(e->path, names, tensor != NULL, &to_cat);
+        c.o.names[0] = e->path; /* before that of the tensor */
+        code = cat_tensors(&c.o);
     }
     free_bases(&c.bases);
     close_series(&s);
@@ -242,7 +236,7 @@ static int verify_entry(const struct series *s, const struct snapshot *e)
     if (code == CODE_OK) code = check_entry(s, e);
     if (code != CODE_OK) return code;
     begin_chain(&c, s, e);
-    code = test_file(e->path, &c.common);
+    code = test_file(e->path, &c.o);
     free_bases(&c.bases);
     return code;
 }
@@ -263,24 +257,26 @@ static int verify_all(const struct series *s)
     for (size_t i = 0; i < s->n; i++)
         if (needed[i]) paths[n++] = s->list[i].path;
     begin_chain(&c, s, NULL);
-    if (!by_chains && n) code = worse(code, verify_files(paths, n, &c.common));
+    c.o.names = paths;
+    c.o.n_names = n;
+    if (!by_chains && n) code = worse(code, verify_files(&c.o));
     free_bases(&c.bases);
     free(paths);
     free(needed);
     return code;
 }
 
-int series_verify(const char *directory, char **args, int n, const struct series_options *o)
+int series_verify(const struct options *o)
 {
     struct series s;
     struct snapshot *e;
-    int code = open_series(&s, directory, TO_READ, o);
+    int code = open_series(&s, TO_READ, o);
+    const size_t n = code == CODE_OK ? o->n_names : 0;
     if (code == CODE_OK && n == 0) code = verify_all(&s);
-    else if (code == CODE_OK)
-        for (int i = 0; i < n; i++) {
-            int result = choose_entry(&s, args[i], STATE_KEPT, &e);
-            code = worse(code, result == CODE_OK ? verify_entry(&s, e) : result);
-        }
+    for (size_t i = 0; i < n; i++) {
+        int result = choose_entry(&s, o->names[i], STATE_KEPT, &e);
+        code = worse(code, result == CODE_OK ? verify_entry(&s, e) : result);
+    }
     close_series(&s);
     return code;
 }

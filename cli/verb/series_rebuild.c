@@ -21,7 +21,7 @@ static int take_in_file(struct series *s, const char *file_name)
         struct snapshot *e = add_entry_to_series(s, name, NULL);
         if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
-        else code = read_fingerprint(e->path, e->fingerprint, &e->size, &s->o->common);
+        else code = read_fingerprint(e->path, e->fingerprint, &e->size, s->o);
         e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
     }
@@ -107,34 +107,34 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
     list_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
     if (fclose(f) != 0) check_memory(NULL);
     free(marks);
-    if (s->o->common.verbosity > 0)
+    if (s->o->verbosity > 0)
         say(s->directory, "the new list has %llu snapshot%s%s%s%s", (unsigned long long)s->n,
             s->n == 1 ? "" : "s", text, was_there ? "; the old one is " MANIFEST_NAME ".old" : "",
             was_there && !is_read ? ", and cannot be read" : "");
     free(text);
 }
 
-int series_rebuild(const char *directory, const struct series_options *o)
+int series_rebuild(const struct options *o)
 {
     struct series s, before;
     char *old = NULL;
-    int code = open_series(&s, directory, TO_REBUILD, o), is_read = 0, was_there = 0;
+    int code = open_series(&s, TO_REBUILD, o), is_read = 0, was_there = 0;
     struct stat st;
     if (code == CODE_OK) code = remove_temporaries(&s);
     if (code == CODE_OK) {
         code = take_in_files(&s);
         if (code != CODE_OK)
-            say(directory,
+            say(o->directory,
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
     was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
-    init_series(&before, directory, o);
+    init_series(&before, o);
     before.is_replaced = 1;
     is_read = was_there && load_manifest(&before) == CODE_OK;
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
     if (o->every) s.every = o->every;
-    old = path_in_series(directory, MANIFEST_NAME, ".old");
+    old = path_in_series(o->directory, MANIFEST_NAME, ".old");
     if (code == CODE_OK) code = keep_list(s.manifest_path, old);
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);

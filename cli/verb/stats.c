@@ -26,8 +26,7 @@ struct stats_step {
 };
 
 struct stats {
-    const struct common *o;
-    enum lmc_level level; /* see show_stats() */
+    const struct options *o;
     struct stats_step *steps;
     size_t n;
 };
@@ -83,7 +82,7 @@ static int measure_step(struct stats_step *step, struct scan *scan)
 
 /* Whole snapshots share the buffers of the first, and so do the deltas that are made of them:
  * memory must not grow with the series. */
-static int share_buffers(struct base *bases, size_t n, const struct common *o)
+static int share_buffers(struct base *bases, size_t n, const struct options *o)
 {
     lmc_reader *lender = NULL;
     int code = CODE_OK;
@@ -106,7 +105,6 @@ static int measure_steps(struct stats *s, struct base *bases)
     for (size_t i = 0; i < s->n && code == CODE_OK; i++) {
         struct diff *d = &s->steps[i].diff;
         d->o = s->o;
-        d->level = s->level;
         d->a = i ? &bases[i - 1] : NULL;
         d->b = &bases[i];
         if (i) d->old_items = s->steps[i - 1].diff.new_items;
@@ -408,20 +406,18 @@ static void print_json_stats(const struct stats *s)
 
 /* -- the verb -- */
 
-int show_stats(char *const *names, size_t n, enum lmc_level level, int is_json,
-               const struct common *o)
+int show_stats(const struct options *o)
 {
     struct stats s;
     size_t n_bases = o->bases->n;
-    int code = add_snapshots(names, n, "stats", o);
+    int code = add_snapshots("stats", o);
     if (code != CODE_OK) return code;
     s.o = o;
-    s.level = level;
-    s.n = n;
-    s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
+    s.n = o->n_names;
+    s.steps = (struct stats_step *)zeroed(s.n, sizeof *s.steps);
     code = measure_steps(&s, o->bases->list + n_bases);
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && is_json) print_json_stats(&s);
+    if (code == CODE_OK && o->json) print_json_stats(&s);
     else if (code == CODE_OK) print_stats(&s);
     free_stats(&s);
     return code;
