@@ -355,11 +355,6 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const lmc_tensor *const *)a)->name, (*(const lmc_tensor *const *)b)->name);
-}
-
 /* Once for all tensors: most bases have none, and a base may have as many tensors as there are. */
 static void list_lossy(struct members *m)
 {
@@ -374,7 +369,7 @@ static void list_lossy(struct members *m)
             m->lossy[m->n_lossy++] = &f->tensors[k];
         }
     }
-    if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, by_name);
+    if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, compare_named);
 }
 
 /* Sets t->loss, if the base has the same tensor, quantised: it must not be quantised again. */

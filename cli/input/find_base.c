@@ -331,13 +331,6 @@ void print_chain(struct archive *delta, const struct options *o)
     free(last);
 }
 
-static int is_same_file(const char *a, const char *b)
-{
-    struct stat st, other;
-    return strcmp(a, b) == 0 ||
-           (stat(a, &st) == 0 && stat(b, &other) == 0 && same_file(&st, &other));
-}
-
 /* "hf-1" or "hf-1.lmc" of "runs/hf-1.lmc". */
 static int is_called(const char *path, const char *name)
 {
@@ -362,7 +355,7 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
     if (p->n_directories == 0) return used;
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
-        if (e->is_given || is_same_file(e->path, name)) continue;
+        if (e->is_given || strcmp(e->path, name) == 0 || is_same_file(e->path, name)) continue;
         if (n++ == 0 || (made_with && is_called(e->path, made_with))) shown = e;
     }
     if (shown && n > 1 && !(made_with && is_called(shown->path, made_with))) shown = NULL;

@@ -89,16 +89,11 @@ void free_seen_files(struct seen_files *seen)
     memset(seen, 0, sizeof *seen);
 }
 
-static int compare_seen(const void *a, const void *b)
-{
-    return strcmp(((const struct seen_file *)a)->path, ((const struct seen_file *)b)->path);
-}
-
 static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
 {
-    size_t i;
-    FIND_FIRST(i, seen->n, strcmp(seen->list[i].path, path) < 0);
-    return i < seen->n && strcmp(seen->list[i].path, path) == 0 ? &seen->list[i] : NULL;
+    return seen->n ? (const struct seen_file *)bsearch(&path, seen->list, seen->n,
+                                                       sizeof *seen->list, compare_texts)
+                   : NULL;
 }
 
 /* Marks the links that something lies below: by the directories on the way to path, of which none
@@ -127,7 +122,7 @@ int match_links(const struct links *l, struct seen_files *seen)
 {
     int error = 0;
     if (l->n == 0) return 0;
-    if (seen->n) qsort(seen->list, seen->n, sizeof *seen->list, compare_seen);
+    if (seen->n) qsort(seen->list, seen->n, sizeof *seen->list, compare_texts);
     for (size_t i = 0; i < seen->n && !error; i++)
         error = check_way(l, seen, seen->list[i].path, 0);
     for (size_t i = 0; i < l->n && !error; i++) {
@@ -172,9 +167,8 @@ int fail_bad_links(const char *name)
 
 const struct link *find_link_record(const struct links *l, const char *path)
 {
-    size_t i;
-    FIND_FIRST(i, l->n, strcmp(l->list[i].path, path) < 0);
-    return i < l->n && strcmp(l->list[i].path, path) == 0 ? &l->list[i] : NULL;
+    return l->n ? (const struct link *)bsearch(&path, l->list, l->n, sizeof *l->list, compare_texts)
+                : NULL;
 }
 
 /* -- where links lead -- */

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "writer.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "../choose/members.h"
 #include "../choose/parts.h"
 #include "../choose/policy.h"
@@ -16,9 +11,7 @@
 #include "../input/base.h"
 #include "../input/options.h"
 #include "../input/links.h"
-#include "../sys/memory.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 
 int fail_writer(enum lmc_status status, const struct output *out, const char *name)
 {

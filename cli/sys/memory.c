@@ -3,8 +3,6 @@
 
 #include <stdarg.h>
 
-#include "report.h"
-
 static void (*clean_up)(void); /* NULL: there is nothing to be done before the end */
 
 void on_out_of_memory(void (*hook)(void)) { clean_up = hook; }

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "output.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "attributes.h"
 #include "io.h"
-#include "memory.h"
-#include "names.h"
 #include "replace.h"
-#include "report.h"
 #include "temporary.h"
 
 const char *output_name(const struct output *out)

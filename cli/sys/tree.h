@@ -48,6 +48,9 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 
 void free_listing(struct listing *l);
 
+/* The names in a directory, by which others are no entries; 0 or errno: not all could be read. */
+int list_names(struct listing *l, const char *directory);
+
 /* Everything below root, and root itself as "", in the order of the bytes of the paths. most: a
  * limit for files and directories, as a few links can lead to any number of them; 0: none. */
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);

@@ -43,12 +43,6 @@ struct numbered {
     size_t number;
 };
 
-static int compare_numbered(const void *a, const void *b)
-{
-    return strcmp(((const struct numbered *)a)->file->path,
-                  ((const struct numbered *)b)->file->path);
-}
-
 /* The files of one side that have tensors, by their paths. To be freed. */
 static struct numbered *sort_numbered(const struct base *b, size_t *n)
 {
@@ -60,7 +54,7 @@ static struct numbered *sort_numbered(const struct base *b, size_t *n)
         list[*n].file = f;
         list[(*n)++].number = i;
     }
-    if (*n) qsort(list, *n, sizeof *list, compare_numbered);
+    if (*n) qsort(list, *n, sizeof *list, compare_named);
     return list;
 }
 
@@ -139,7 +133,7 @@ static int compare_files(struct rest_rows *rest, const struct diff *d)
     struct numbered *a = sort_numbered(d->a, &n_a), *b = sort_numbered(d->b, &n_b);
     int code = CODE_OK;
     while (code == CODE_OK && (i < n_a || k < n_b)) {
-        const int order = i == n_a ? 1 : k == n_b ? -1 : compare_numbered(&a[i], &b[k]);
+        const int order = i == n_a ? 1 : k == n_b ? -1 : compare_named(&a[i], &b[k]);
         if (order == 0) code = compare_rest(rest, d, &a[i], &b[k]);
         else if (order < 0) add_rest(rest, DIFF_REMOVED, a[i].file->path);
         else add_rest(rest, DIFF_ADDED, b[k].file->path);

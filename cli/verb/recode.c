@@ -79,11 +79,8 @@ int recode_snapshot(const char *tip, const char *onto, const struct options *o)
 
 static int holds_base(const struct base *list, size_t n, const struct base *b)
 {
-    struct stat st, other;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i].name, b->name) == 0 ||
-            (stat(list[i].name, &st) == 0 && stat(b->name, &other) == 0 && same_file(&st, &other)))
-            return 1;
+        if (strcmp(list[i].name, b->name) == 0 || is_same_file(list[i].name, b->name)) return 1;
     return 0;
 }
 

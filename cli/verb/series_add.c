@@ -84,9 +84,7 @@ struct newcomer {
 
 static int is_or_holds(const char *outer, const char *inner)
 {
-    struct stat st, other;
-    return stat(outer, &st) == 0 && stat(inner, &other) == 0 &&
-           (same_file(&st, &other) || lies_within(inner, outer));
+    return is_same_file(outer, inner) || lies_within(inner, outer);
 }
 
 /* That it is something a series takes, and that it does not hold the series. To be done before the
@@ -359,13 +357,12 @@ static void free_watched(struct watched *list, size_t n)
 /* Links are passed over: "latest" is one, as a rule. */
 static int is_watched(const struct watch *w, const char *name)
 {
-    struct stat st, series;
+    struct stat st;
     if (name[0] == '.' || has_suffix(name)) return 0;
     if (w->o->match && !match_pattern(w->o->match, strlen(w->o->match), NULL, name)) return 0;
     char *path = join_path(w->source, name);
     int result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-                 !(stat(w->o->directory, &series) == 0 && same_file(&st, &series)) &&
-                 !lies_within(w->o->directory, path);
+                 !is_or_holds(path, w->o->directory);
     free(path);
     return result;
 }
@@ -374,21 +371,18 @@ static int is_watched(const struct watch *w, const char *name)
 static int list_watched(struct watch *w)
 {
     struct watched *list = NULL;
-    size_t n = 0;
-    struct dirent *entry;
-    DIR *d = opendir(w->source);
-    int error = 0;
-    if (!d) return fail_errno(w->source, errno, "cannot read the directory");
-    while ((entry = next_entry(d, &error)) != NULL)
-        if (is_watched(w, entry->d_name)) {
-            list = (struct watched *)resize(list, n + 1, sizeof *list);
-            memset(&list[n], 0, sizeof *list);
-            for (size_t i = 0; i < w->n; i++)
-                if (strcmp(w->list[i].name, entry->d_name) == 0) list[n] = w->list[i];
-            list[n].name = copy_string(entry->d_name, strlen(entry->d_name));
-            n++;
-        }
-    closedir(d);
+    struct listing names;
+    const int error = list_names(&names, w->source);
+    size_t n = 0, room = 0;
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        if (!is_watched(w, name)) continue;
+        struct watched *e = (struct watched *)append(&list, &n, &room, sizeof *e);
+        for (size_t k = 0; k < w->n; k++)
+            if (strcmp(w->list[k].name, name) == 0) *e = w->list[k];
+        e->name = copy_string(name, strlen(name));
+    }
+    free_listing(&names);
     free_watched(w->list, w->n);
     w->list = list;
     w->n = n;
@@ -475,14 +469,14 @@ int series_watch(const struct options *o)
 {
     const char *const source = o->names[0];
     struct watch w = {0};
-    struct stat st, series;
+    struct stat st;
     int code = CODE_OK, is_fatal = 0;
     w.source = source;
     w.o = o;
     if (stat(source, &st) != 0) return fail_errno(source, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, source, "is no directory; 'lmc series DIR add' adds a file");
-    if (stat(o->directory, &series) == 0 && same_file(&st, &series))
+    if (is_same_file(source, o->directory))
         return fail(CODE_ERROR, source, "is the series itself; keep them apart");
     for (;;) {
         struct timespec pause = {(time_t)o->interval, 0};

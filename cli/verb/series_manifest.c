@@ -156,15 +156,10 @@ static int compare_chains(const void *a, const void *b)
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
 }
 
-static int compare_snapshot_names(const void *a, const void *b)
-{
-    return strcmp((*(struct snapshot *const *)a)->name, (*(struct snapshot *const *)b)->name);
-}
-
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_snapshot_names};
+        compare_contents, compare_chains, compare_named};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
@@ -314,12 +309,12 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
 
 int holds_snapshots(const char *directory)
 {
-    DIR *d = opendir(directory);
-    struct dirent *entry;
-    int found = 0, error = d || errno == ENOENT ? 0 : errno;
-    while (d && !found && (entry = next_entry(d, &error)) != NULL)
-        found = entry->d_name[0] != '.' && has_suffix(entry->d_name);
-    if (d) closedir(d);
+    struct listing names;
+    int found = 0, error = list_names(&names, directory);
+    for (size_t i = 0; i < names.n && !found; i++)
+        found = names.entries[i].path[0] != '.' && has_suffix(names.entries[i].path);
+    free_listing(&names);
+    if (error == ENOENT) error = 0;
     if (error) /* then nobody begins a new list there */
         fail_errno(directory, error, "cannot read the directory");
     return found || error;
@@ -472,19 +467,18 @@ static int lock_series(struct series *s, int is_reader)
 
 int remove_temporaries(const struct series *s)
 {
-    DIR *d = opendir(s->directory);
-    struct dirent *entry;
-    int code = CODE_OK, error = 0;
-    if (!d) return fail_errno(s->directory, errno, "cannot read the directory");
-    while ((entry = next_entry(d, &error)) != NULL) {
-        char *path =
-            is_temporary_name(entry->d_name) ? join_path(s->directory, entry->d_name) : NULL;
+    struct listing names;
+    const int error = list_names(&names, s->directory);
+    int code = CODE_OK;
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        char *path = is_temporary_name(name) ? join_path(s->directory, name) : NULL;
         struct stat st;
         if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) != 0)
             code = fail_errno(path, errno, "cannot remove it");
         free(path);
     }
-    closedir(d);
+    free_listing(&names);
     return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
 }
 

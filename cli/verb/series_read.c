@@ -146,9 +146,7 @@ int series_list(const struct options *o)
 static int check_place(const struct series *s, const char *output)
 {
     char *parent = output ? directory_of(output) : NULL;
-    struct stat st, of_series;
-    int is_inside = parent && stat(parent, &st) == 0 && stat(s->directory, &of_series) == 0 &&
-                    same_file(&st, &of_series);
+    const int is_inside = parent && is_same_file(parent, s->directory);
     free(parent);
     return is_inside
                ? fail(CODE_ERROR, output,

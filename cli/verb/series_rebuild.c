@@ -31,15 +31,14 @@ static int take_in_file(struct series *s, const char *file_name)
 
 static int take_in_files(struct series *s)
 {
-    DIR *d = opendir(s->directory);
-    struct dirent *entry;
-    int code = CODE_OK, error = 0;
-    if (!d) return fail_errno(s->directory, errno, "cannot read the directory");
-    while ((entry = next_entry(d, &error)) != NULL)
-        if (entry->d_name[0] != '.' && has_suffix(entry->d_name))
-            code = worse(code, take_in_file(s, entry->d_name));
-    closedir(d);
-    if (error) code = worse(code, fail_errno(s->directory, error, "cannot read the directory"));
+    struct listing names;
+    const int error = list_names(&names, s->directory);
+    int code = error ? fail_errno(s->directory, error, "cannot read the directory") : CODE_OK;
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        if (name[0] != '.' && has_suffix(name)) code = worse(code, take_in_file(s, name));
+    }
+    free_listing(&names);
     if (s->n) qsort(s->list, s->n, sizeof *s->list, compare_entries_by_name);
     forget_order(s);
     return code;
@@ -75,8 +74,8 @@ static void take_over(struct series *s, struct series *old)
 }
 
 /* Adds "; WHAT: a, b, c and 5 more" of the entries that are marked, if there are any. */
-static void list_names(FILE *text, const char *what, const struct series *old,
-                       const unsigned char *marks, unsigned mark)
+static void write_names(FILE *text, const char *what, const struct series *old,
+                        const unsigned char *marks, unsigned mark)
 {
     enum { MOST = 3 };
     size_t n = 0;
@@ -102,9 +101,9 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
         else if (e->state != STATE_ADDING) /* which never was one */
             marks[i] = e->state == STATE_GONE ? NOT_KNOWN : GIVEN_UP;
     }
-    list_names(f, "; given up, for their files are missing", old, marks, GIVEN_UP);
-    list_names(f, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
-    list_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
+    write_names(f, "; given up, for their files are missing", old, marks, GIVEN_UP);
+    write_names(f, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
+    write_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
     if (fclose(f) != 0) check_memory(NULL);
     free(marks);
     if (s->o->verbosity > 0)

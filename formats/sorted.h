@@ -1,0 +1,32 @@
+/* sorted.h - lists in the order of their texts, and what is found in them
+ * SPDX-License-Identifier: MIT
+ */
+#pragma once
+
+#include <stddef.h>
+#include <string.h>
+
+/* For qsort() and bsearch(): of texts, and of structs that begin with one. */
+static inline int compare_texts(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* The same of pointers to such structs, and of structs that begin with one. */
+static inline int compare_named(const void *a, const void *b)
+{
+    return compare_texts(*(const void *const *)a, *(const void *const *)b);
+}
+
+/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
+ * is false; n: there is none. It must be true of all numbers before that, and of none behind. */
+#define FIND_FIRST(at, n, is_before)                                                               \
+    do {                                                                                           \
+        size_t low_ = 0, high_ = (n);                                                              \
+        while (low_ < high_) {                                                                     \
+            (at) = low_ + (high_ - low_) / 2;                                                      \
+            if (is_before) low_ = (at) + 1;                                                        \
+            else high_ = (at);                                                                     \
+        }                                                                                          \
+        (at) = low_;                                                                               \
+    } while (0)
