@@ -30,7 +30,7 @@ static char *cut_word(const char *text, const char *at, const char *word, const 
 static char *find_home(const char *path, const char *word, const char *kind)
 {
     const char *at = find_word(path, word);
-    return at ? cut_word(path, at, word, kind) : copy_string(path, strlen(path));
+    return at ? cut_word(path, at, word, kind) : copy_text(path);
 }
 
 static struct stem make_stem(struct choice *c, const char *path)
@@ -45,7 +45,7 @@ static struct stem make_stem(struct choice *c, const char *path)
     } else {
         char *cut = cut_word(path, f->word, word, f->names->m);
         stem.text = join_path(cut, name);
-        stem.home = copy_string("", 0);
+        stem.home = copy_text("");
         free(cut);
     }
     return stem;
@@ -128,7 +128,7 @@ static const struct choice *find_weight(const struct choice *const *list, size_t
 {
     const char *name = c->tensor->name, *word = c->meaning.word;
     const struct choice *found = NULL;
-    char *text = copy_string(name, strlen(name));
+    char *text = copy_text(name);
     if (word >= name && word <= name + strlen(name)) {
         const char *after =
             word + strlen(c->meaning.role == ROLE_V ? c->meaning.names->v : c->meaning.names->m);
@@ -185,7 +185,7 @@ static void find_meanings(struct members *m, const struct policy *p)
 static void set_reason(struct choice *c, const char *text)
 {
     free(c->reason);
-    c->reason = copy_string(text, strlen(text));
+    c->reason = copy_text(text);
 }
 
 /* Whether the second moment will be at hand where the first is decoded; *why not. */

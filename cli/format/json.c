@@ -92,8 +92,7 @@ void put_json_text(struct json_writer *w, const char *key, const char *text)
     put_json_bytes(w, key, text, size);
     if (!exact) {
         char *name = format_text("%s_hex", key), *hex = (char *)resize(NULL, 2 * size + 1, 1);
-        format_hex(hex, text, size);
-        put_json(w, name, json_string(hex));
+        put_json(w, name, json_string(format_hex(hex, text, size)));
         free(name);
         free(hex);
     }
@@ -117,8 +116,7 @@ void put_json_numbers(struct json_writer *w, const char *key, const uint64_t *va
 void put_json_hex(struct json_writer *w, const char *key, const uint8_t *bytes, size_t size)
 {
     char text[128];
-    format_hex(text, bytes, size);
-    put_json(w, key, json_string(text));
+    put_json(w, key, json_string(format_hex(text, bytes, size)));
 }
 
 void put_json_real(struct json_writer *w, const char *key, double value)

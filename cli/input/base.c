@@ -76,7 +76,7 @@ static struct base_file *add_base_file(struct base *b, const char *path, char *f
 {
     struct base_file *f =
         (struct base_file *)append(&b->files, &b->n_files, &b->room, sizeof *b->files);
-    f->file.path = f->path = copy_string(path, strlen(path));
+    f->file.path = f->path = copy_text(path);
     f->full = full;
     f->st = *st;
     f->file.kind = S_ISDIR(st->st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
@@ -568,7 +568,7 @@ char *name_base(const struct base *b)
 {
     char *path = copy_without_slashes(b->name);
     const char *const last = base_name(path);
-    char *name = *last && *last != '/' && !is_dot(last) ? copy_string(last, strlen(last)) : NULL;
+    char *name = *last && *last != '/' && !is_dot(last) ? copy_text(last) : NULL;
     free(path);
     return name;
 }

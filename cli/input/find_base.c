@@ -58,7 +58,7 @@ static struct base *add_found(struct bases *all, const char *path)
     if (b) return b;
     b = (struct base *)resize(NULL, 1, sizeof *b);
     memset(b, 0, sizeof *b);
-    b->name = b->own_name = copy_string(path, strlen(path));
+    b->name = b->own_name = copy_text(path);
     b->all = all;
     b->next_found = all->found;
     return all->found = b;
@@ -281,19 +281,15 @@ static void print_missing(const char *last, const uint8_t *wanted, const struct 
 {
     struct archive a = {0};
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
-    format_hex(text, wanted, SHORT_FINGERPRINT);
     a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
     close_archive(&a);
     for (size_t i = 0; i < o->bases->n && !path; i++)
         if (!o->bases->list[i].is_known && !o->bases->list[i].is_place)
-            path = copy_string(o->bases->list[i].name, strlen(o->bases->list[i].name));
-    printf("%s", text);
-    if (path) {
-        printf(", perhaps ");
-        print_name(path);
-        printf(" ('lmc -t' reads it and tells)");
-    } else printf(" is not beside it");
+            path = copy_text(o->bases->list[i].name);
+    printf("%s", format_hex(text, wanted, SHORT_FINGERPRINT));
+    if (path) print(", perhaps %s ('lmc -t' reads it and tells)", path);
+    else printf(" is not beside it");
     free(path);
 }
 
@@ -301,7 +297,7 @@ void print_chain(struct archive *delta, const struct options *o)
 {
     enum { MOST = 8 };
     uint8_t wanted[LMC_FINGERPRINT_SIZE];
-    char *last = copy_string(delta->name, strlen(delta->name));
+    char *last = copy_text(delta->name);
     int needs_more = 1;
     size_t n = 0;
     memcpy(wanted, delta->wanted, sizeof wanted);
@@ -310,15 +306,12 @@ void print_chain(struct archive *delta, const struct options *o)
     printf("  chain    ");
     while (needs_more) {
         const struct place_entry *e = locate(wanted, &o->bases->places);
-        if (n++ < MOST && e) {
-            printf("%s", n > 1 ? " <- " : "");
-            print_name(e->path);
-        }
+        if (n++ < MOST && e) print("%s%s", n > 1 ? " <- " : "", e->path);
         if (!e || n > o->bases->places.n) break; /* or they go round */
         needs_more = e->is_delta;
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
-        last = copy_string(e->path, strlen(e->path));
+        last = copy_text(e->path);
         char *directory =
             directory_of(e->path); /* where the next one may be: e is not valid then */
         add_places(&o->bases->places, directory);
@@ -369,9 +362,8 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
                                  "; none of the %llu other .lmc files %s restores that",
                                  (unsigned long long)n, where);
     if (!shown || used >= cap) return used;
-    format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT);
-    return used +
-           (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path, fingerprint);
+    return used + (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path,
+                                   format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
 /* Arguments that need a base, too, which is nowhere: all is said at once. */
@@ -385,8 +377,8 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
         if (!e->is_given || !e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0 ||
             find_places(p, e->wanted, &n))
             continue;
-        format_hex(missing, e->wanted, SHORT_FINGERPRINT);
-        say(e->path, "needs the base %s, which is missing, too", missing);
+        say(e->path, "needs the base %s, which is missing, too",
+            format_hex(missing, e->wanted, SHORT_FINGERPRINT));
     }
 }
 
@@ -403,9 +395,9 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
             memcmp(b->fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
             continue;
         if (n_given++ >= MOST) continue;
-        format_hex(given, b->fingerprint, SHORT_FINGERPRINT);
         size += (size_t)snprintf(list + size, sizeof list - size, "%s%.100s is %s",
-                                 size ? ", " : "; given: ", b->name, given);
+                                 size ? ", " : "; given: ", b->name,
+                                 format_hex(given, b->fingerprint, SHORT_FINGERPRINT));
     }
     if (n_given > MOST)
         size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",

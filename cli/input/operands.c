@@ -46,8 +46,8 @@ static void add_operand(struct operand_list *l, const char *path, char *real, co
                         const struct stat *st)
 {
     struct operand *operand = (struct operand *)append(&l->list, &l->n, &l->room, sizeof *l->list);
-    operand->path = copy_string(path, strlen(path));
-    operand->real = real ? real : copy_string("", 0);
+    operand->path = copy_text(path);
+    operand->real = real ? real : copy_text("");
     operand->from = from;
     operand->dev = st->st_dev;
     operand->ino = st->st_ino;

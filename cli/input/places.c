@@ -83,7 +83,7 @@ const struct place_entry *add_place(struct places *p, const char *path, int is_g
 {
     struct place_entry e = {0}, *added;
     if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
-    e.path = copy_string(path, strlen(path));
+    e.path = copy_text(path);
     e.is_given = is_given;
     e.number = number;
     added = (struct place_entry *)append(&p->list, &p->n, &p->room, sizeof *p->list);
@@ -104,14 +104,13 @@ void add_places(struct places *p, const char *directory)
         if (strcmp(p->directories[i], directory) == 0) return;
     p->directories =
         (char **)resize((void *)p->directories, p->n_directories + 1, sizeof *p->directories);
-    p->directories[p->n_directories++] = copy_string(directory, strlen(directory));
+    p->directories[p->n_directories++] = copy_text(directory);
     (void)list_names(&l, directory);
     if (l.n) qsort(l.entries, l.n, sizeof *l.entries, compare_listed_names);
     for (size_t i = 0; i < l.n; i++) {
         if (!has_suffix(l.entries[i].path)) continue;
-        char *path = strcmp(directory, ".") == 0
-                         ? copy_string(l.entries[i].path, strlen(l.entries[i].path))
-                         : join_path(directory, l.entries[i].path);
+        char *path = strcmp(directory, ".") == 0 ? copy_text(l.entries[i].path)
+                                                 : join_path(directory, l.entries[i].path);
         (void)add_place(p, path, 0, p->n);
         free(path);
     }

@@ -227,7 +227,7 @@ static void look_for_lost(struct lost *lost, const char *path, int is_told)
         lost->n[k] += (size_t)is_lost[k];
         any |= is_lost[k];
     }
-    if (any && !lost->first) lost->first = copy_string(path, strlen(path));
+    if (any && !lost->first) lost->first = copy_text(path);
 }
 
 void say_lost(const struct listing *l, const char *path, const char *snapshot,

@@ -190,7 +190,7 @@ void print_row_start(const struct diff_row *row, int is_narrow)
     const struct diff_item *const item = row->item;
     char text[LMC_MAX_RANK * 21 + 3] = "";
     if (item->tensor) format_shape(text, sizeof text, item->tensor);
-    print_dtype(item->tensor ? item->dtype : "file");
+    print("%-8s ", item->tensor ? item->dtype : "file");
     if (!is_narrow) printf("%-18s ", text);
     if (row->kind != DIFF_REMOVED) return;
     format_size(text, sizeof text, item->size);
@@ -200,12 +200,12 @@ void print_row_start(const struct diff_row *row, int is_narrow)
 
 void print_item_name(const struct diff_item *item)
 {
-    print_name(*item->name ? item->name : item->tensor ? "(the array)" : "(the file itself)");
-    if (item->tensor && *item->path) {
-        printf("  in ");
-        print_name(item->path);
-    }
-    putchar('\n');
+    const int has_path = item->tensor && *item->path;
+    print("%s%s%s\n",
+          *item->name    ? item->name
+          : item->tensor ? "(the array)"
+                         : "(the file itself)",
+          has_path ? "  in " : "", has_path ? item->path : "");
 }
 
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,

@@ -353,7 +353,7 @@ static int check_place(const struct restored_tree *t, const char *path, int is_d
 
 int check_part(const struct restored_tree *t, const char *path, int is_directory)
 {
-    char *part = copy_string(path, strlen(path));
+    char *part = copy_text(path);
     int code = CODE_OK, is_there = t->is_merged && *path;
     for (char *end = part; is_there && code == CODE_OK;) {
         end += strcspn(end, "/");

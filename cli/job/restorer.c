@@ -132,7 +132,7 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
         r->directories = (lmc_file *)grow(r->directories, r->n_directories,
                                           &r->room_for_directories, sizeof *file);
         r->directories[r->n_directories] = *file;
-        r->directories[r->n_directories++].path = copy_string(file->path, strlen(file->path));
+        r->directories[r->n_directories++].path = copy_text(file->path);
         return CODE_OK;
     }
     written = find_written_name(r, file->path);

@@ -312,8 +312,7 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     unsigned char *window;
     uint64_t total = 0;
     double start = now();
-    char *shown =
-        copy_string(name ? name : output_name(out), strlen(name ? name : output_name(out)));
+    char *shown = copy_text(name ? name : output_name(out));
     int code = CODE_OK;
     memset(&m, 0, sizeof m);
     m.o = o;

@@ -8,6 +8,8 @@
 
 #include "platform.h"
 
+#include <stdarg.h>
+
 #include "../../formats/sorted.h"
 
 /* hook is called, once, when memory has run out, before the process ends. It must not allocate. */
@@ -35,6 +37,8 @@ __attribute__((format(printf, 1, 2)))
 #endif
 char *
 format_text(const char *format, ...);
+char *format_list(const char *format, va_list list);
 
-/* The first size bytes of text with a zero behind them. To be freed. */
+/* The first size bytes of text with a zero behind them, or all of it. To be freed. */
 char *copy_string(const char *text, size_t size);
+char *copy_text(const char *text);

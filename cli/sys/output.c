@@ -31,7 +31,7 @@ int check_output(const char *path, const struct stat *input, int force)
 
 char *follow_links(const char *path)
 {
-    char *at = copy_string(path, strlen(path));
+    char *at = copy_text(path);
     for (int n = 0; n < 40; n++) {
         char target[4096], *directory, *next;
         ssize_t size = readlink(at, target, sizeof target);

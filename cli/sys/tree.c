@@ -17,7 +17,7 @@ struct dirent *next_entry(DIR *directory, int *error)
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
     struct entry *e = (struct entry *)append(&l->entries, &l->n, &l->room, sizeof *l->entries);
-    e->path = copy_string(path, strlen(path));
+    e->path = copy_text(path);
     e->is_directory = is_directory;
     return e;
 }
@@ -104,7 +104,7 @@ static int list_link(struct lister *t, const char *path, const char *full, const
 static void add_other(struct listing *l, const char *path)
 {
     l->others = (char **)resize((void *)l->others, l->n_others + 1, sizeof *l->others);
-    l->others[l->n_others++] = copy_string(path, strlen(path));
+    l->others[l->n_others++] = copy_text(path);
 }
 
 static int list_entry(struct lister *t, const char *path)

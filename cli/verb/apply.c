@@ -96,14 +96,13 @@ static int check_order(const struct apply *a)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], made[2 * SHORT_FINGERPRINT + 1];
     for (size_t i = 1; i < a->n_deltas; i++)
-        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) != 0) {
-            format_hex(wanted, a->deltas[i].wanted, SHORT_FINGERPRINT);
-            format_hex(made, a->deltas[i - 1].fingerprint, SHORT_FINGERPRINT);
+        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) != 0)
             return fail(CODE_BASE, a->deltas[i].name,
                         "needs the base %s, but %s, named before it, restores %s; name deltas in "
                         "the order in which they are applied; nothing was changed",
-                        wanted, a->deltas[i - 1].name, made);
-        }
+                        format_hex(wanted, a->deltas[i].wanted, SHORT_FINGERPRINT),
+                        a->deltas[i - 1].name,
+                        format_hex(made, a->deltas[i - 1].fingerprint, SHORT_FINGERPRINT));
     return CODE_OK;
 }
 
@@ -125,7 +124,6 @@ static int fail_target(const struct apply *a, const struct delta *d)
     char there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
     const char *journal = a->journal.path;
     enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
-    format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT);
     if (a->journal.state == JOURNAL_DAMAGED)
         snprintf(more, sizeof more,
                  "; it was left half applied, and its side file %.300s is damaged: replace the "
@@ -142,9 +140,9 @@ static int fail_target(const struct apply *a, const struct delta *d)
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
-    code = (enum exit_code)fail(code, a->name,
-                                "is %s, but %s needs the base %s; nothing was changed%s", there,
-                                d->name, wanted, more);
+    code = (enum exit_code)fail(
+        code, a->name, "is %s, but %s needs the base %s; nothing was changed%s",
+        format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name, wanted, more);
     free(wanted);
     return code;
 }

@@ -224,7 +224,7 @@ static char *name_snapshot(const char *path, const struct options *o)
 {
     const char *output = o->output;
     if (output && (is_dash(path) || !goes_into_directory(o)))
-        return is_dash(output) ? NULL : copy_string(output, strlen(output));
+        return is_dash(output) ? NULL : copy_text(output);
     return o->to_stdout || is_dash(path) ? NULL : name_output(path, 0, o);
 }
 

@@ -197,29 +197,20 @@ static int compare_links(struct rest_rows *rest, const struct diff *d)
 
 static void print_rest(const struct rest_row *row)
 {
+    const unsigned long long size = row->size, old_size = row->old_size;
+    const char *const path = *row->path ? row->path : "(the file itself)";
     printf("  %-8s ", diff_names[row->kind]);
-    if (row->target || row->old_target) {
-        fputs("link ", stdout);
-        print_name(row->path);
-        fputs(" to ", stdout);
-        print_name(row->target ? row->target : row->old_target);
-        if (row->kind == DIFF_CHANGED) {
-            fputs(", before to ", stdout);
-            print_name(row->old_target);
-        }
-        putchar('\n');
-        return;
-    }
-    if (row->kind != DIFF_CHANGED) fputs("file of tensors", stdout);
-    else if (row->size == row->old_size)
-        printf("%llu of %llu bytes of headers, pickles and metadata",
-               (unsigned long long)row->n_changed, (unsigned long long)row->size);
+    if (row->target && row->old_target)
+        print("link %s to %s, before to %s\n", row->path, row->target, row->old_target);
+    else if (row->target || row->old_target)
+        print("link %s to %s\n", row->path, row->target ? row->target : row->old_target);
+    else if (row->kind != DIFF_CHANGED) print("file of tensors  in %s\n", path);
+    else if (size == old_size)
+        print("%llu of %llu bytes of headers, pickles and metadata  in %s\n",
+              (unsigned long long)row->n_changed, size, path);
     else
-        printf("headers, pickles and metadata: %llu bytes, before %llu",
-               (unsigned long long)row->size, (unsigned long long)row->old_size);
-    fputs("  in ", stdout);
-    print_name(*row->path ? row->path : "(the file itself)");
-    putchar('\n');
+        print("headers, pickles and metadata: %llu bytes, before %llu  in %s\n", size, old_size,
+              path);
 }
 
 static void put_json_rest(struct json_writer *w, const char *key, const struct rest_row *row,
@@ -288,10 +279,8 @@ static void print_diff(const struct diff *d, int is_narrow)
     const char *separator = "";
     for (int i = 0; i < 2; i++) {
         const struct base *b = i ? d->b : d->a;
-        format_fingerprint(fingerprint, b->fingerprint);
-        printf("%s fingerprint %s  ", i ? "to  " : "from", fingerprint);
-        print_name(b->name);
-        putchar('\n');
+        print("%s fingerprint %s  %s\n", i ? "to  " : "from",
+              format_hex(fingerprint, b->fingerprint, LMC_FINGERPRINT_SIZE), b->name);
     }
     if (is_narrow)
         printf("  %-8s %-8s %9s %11s %9s  name\n", "", "dtype", "size", "changed", "delta");

@@ -56,8 +56,7 @@ static void print_choice(const json_t *choices, const char *path, const char *na
     const json_t *choice = json_object_get(choices, key);
     for (size_t i = 0; choice && i < sizeof keys / sizeof *keys; i++) {
         const char *text = json_string_value(json_object_get(choice, keys[i]));
-        printf(i ? ", %s " : "        %s ", keys[i]);
-        print_name(text ? text : "?");
+        print("%s%s %s", i ? ", " : "        ", keys[i], text ? text : "?");
     }
     if (choice) putchar('\n');
     free(key);
@@ -104,17 +103,14 @@ static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t
     char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     const int is_long = s->a->o->verbosity >= 2;
     format_shape(shape, sizeof shape, t);
-    printf("    ");
-    print_dtype(t->dtype);
+    print("    %-8s ", t->dtype);
     print_sizes(s, shape, 18, t->size, packed_size(s, file, t->offset, t->size));
-    print_name(t->name);
+    print("%s", t->name);
     if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
     if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
     if (is_long) printf("  offset %llu", (unsigned long long)t->offset);
-    if (is_long && !s->plain) {
-        format_fingerprint(fingerprint, t->fingerprint);
-        printf("  %s", fingerprint);
-    }
+    if (is_long && !s->plain)
+        printf("  %s", format_hex(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE));
     putchar('\n');
     if (is_long && !s->plain)
         print_choice(s->choices, lmc_reader_get_file(s->a->reader, file)->path, t->name);
@@ -142,19 +138,17 @@ static void print_views(const struct shown *s, const struct container *c, const 
         t.rank = v->rank;
         t.shape = v->shape;
         format_shape(shape, sizeof shape, &t);
-        printf("    ");
-        print_dtype(v->dtype);
+        print("    %-8s ", v->dtype);
         if (s->is_narrow) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
         else if (s->plain) printf("%-18s %14s  ", shape, "view");
         else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
-        print_name(v->name);
-        if (!s->plain) {
-            printf(" of ");
-            if (whole && whole == last) printf("the same");
-            else print_name(whole ? whole->name : "the file");
-            last = whole;
-        }
-        putchar('\n');
+        if (s->plain) print("%s\n", v->name);
+        else
+            print("%s of %s\n", v->name,
+                  !whole          ? "the file"
+                  : whole == last ? "the same"
+                                  : whole->name);
+        last = whole;
     }
 }
 
@@ -180,7 +174,7 @@ static void print_file(const struct shown *s, size_t number)
     else
         print_sizes(s, kind == CONTAINER_NONE ? "file" : container_name(kind), s->plain ? 28 : 27,
                     f->size, packed_size(s, number, 0, f->size));
-    print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
+    print("%s", *f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
     if (s->a->o->verbosity >= 2 && !s->plain) {
         if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
         if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
@@ -201,10 +195,7 @@ static void print_links(const struct shown *s)
     for (size_t i = 0; i < links.n; i++) {
         printf("  ");
         print_without_sizes(s, links.list[i].type == LINK_HARD ? "hard link" : "link", 28);
-        print_name(links.list[i].path);
-        printf(" -> ");
-        print_name(links.list[i].target);
-        putchar('\n');
+        print("%s -> %s\n", links.list[i].path, links.list[i].target);
     }
     free_links(&links);
 }
@@ -242,7 +233,6 @@ static void print_head(const struct shown *s)
     const struct totals n = count_all(&s->files);
     const uint64_t packed = archive_size(a);
     char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
-    format_fingerprint(fingerprint, info.fingerprint);
     print_count(n.files, "file", "files", ", ");
     if (n.directories) print_count(n.directories, "directory", "directories", ", ");
     print_count(n.tensors, "tensor", "tensors", ", ");
@@ -252,7 +242,7 @@ static void print_head(const struct shown *s)
         printf(", LOSSY: ");
         print_count(n.lossy, "tensor", "tensors", " quantised");
     }
-    printf("\n  fingerprint %s\n", fingerprint);
+    printf("\n  fingerprint %s\n", format_hex(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE));
     if (a->o->verbosity >= 2) {
         int n_features = 0;
         printf("  format   %d.%u", LMC_FORMAT_MAJOR, info.format_minor);
@@ -264,10 +254,9 @@ static void print_head(const struct shown *s)
     }
     if (info.has_base) {
         char *name = copy_metadata(a, BASE_KEY);
-        format_fingerprint(fingerprint, info.base_fingerprint);
-        printf("  base     %s%s", fingerprint, name ? " (named " : "");
-        print_name(name ? name : "");
-        printf("%s\n", name ? " when this delta was made)" : "");
+        print("  base     %s%s%s%s\n",
+              format_hex(fingerprint, info.base_fingerprint, LMC_FINGERPRINT_SIZE),
+              name ? " (named " : "", name ? name : "", name ? " when this delta was made)" : "");
         free(name);
         print_chain(a, a->o);
     }
@@ -275,8 +264,7 @@ static void print_head(const struct shown *s)
 
 static void print_table(const struct shown *s)
 {
-    print_name(s->a->name);
-    printf(": ");
+    print("%s: ", s->a->name);
     if (s->plain) {
         const struct totals n = count_all(&s->files);
         printf("not compressed: ");

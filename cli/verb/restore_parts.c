@@ -100,8 +100,8 @@ static int is_file(const struct wanted *w, const char *path)
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
     struct led *const l = (struct led *)append(&w->list, &w->n_led, &w->room, sizeof *l);
-    l->real = copy_string(real, strlen(real));
-    l->shown = copy_string(shown, strlen(shown));
+    l->real = copy_text(real);
+    l->shown = copy_text(shown);
 }
 
 /* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
@@ -119,7 +119,7 @@ static int follow(struct wanted *w, const char *path, const char *shown)
     if (w->is_too_many) return 0;
     char *at = resolve_links(w->links, path, &first, w->is_taken);
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
-        char *plain = copy_string(path, strlen(path)); /* the user's may be "./latest/" */
+        char *plain = copy_text(path); /* the user's may be "./latest/" */
         (void)make_plain(plain);
         add_led(w, at, shown ? shown : w->is_dereferenced ? plain : at);
         free(plain);
@@ -254,7 +254,7 @@ static int enter_parent(struct extraction *x, const char *path, int is_directory
 {
     struct made *const m = &x->tree.made;
     size_t number = 0, at;
-    char *part = copy_string(path, strlen(path)), *slash = strrchr(part, '/');
+    char *part = copy_text(path), *slash = strrchr(part, '/');
     int code = x->tree.root ? CODE_OK : begin_parts(&x->tree, &x->archive.st, path), error = 0;
     if (code == CODE_OK) code = check_part(&x->tree, path, is_directory);
     *(slash ? slash : part) = 0;
@@ -338,7 +338,7 @@ static int extract_led(struct extraction *x, const struct led *l)
             (x->is_done[number] && !x->wanted.is_dereferenced))
             continue;
         shown = path[size] ? join_path(l->shown, path + size + (size && path[size] == '/'))
-                           : copy_string(l->shown, strlen(l->shown));
+                           : copy_text(l->shown);
         if (!is_made(x, shown)) code = extract_entry(x, number, shown);
         free(shown);
     }

@@ -127,10 +127,9 @@ static int has_table(const struct salvage *s) { return !s->o->json && s->o->verb
 static void print_row(const struct salvage *s, int indent, const char *state, uint64_t size,
                       const char *name)
 {
-    if (!has_table(s)) return;
-    printf("%*s%-*s %14llu  ", indent, "", 16 - indent, state, (unsigned long long)size);
-    print_name(name);
-    putchar('\n');
+    if (has_table(s))
+        print("%*s%-*s %14llu  %s\n", indent, "", 16 - indent, state, (unsigned long long)size,
+              name);
 }
 
 static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
@@ -381,7 +380,7 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
     const char *name = base_name(s->archive.name);
     if (!lmc_salvage_is_described(s->salvage, number))
         return format_text("file-%04llu", (unsigned long long)number);
-    if (*file->path) return copy_string(file->path, strlen(file->path));
+    if (*file->path) return copy_text(file->path);
     return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
 }
 
@@ -421,7 +420,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
                lmc_salvage_confirm(s->salvage, n, SIZE_MAX) >= 0;
     if (code == CODE_OK && is_directory) {
         code = end_tree_file(&s->tree, &below);
-        where = copy_string(whole, strlen(whole));
+        where = copy_text(whole);
     } else if (code == CODE_OK) {
         code = close_part(s, &below,
                           !is_described ? "unnamed"
@@ -561,10 +560,7 @@ static int run_salvage(struct salvage *s)
 {
     lmc_salvage_range range;
     int is_end = 0, code;
-    if (!s->o->json && s->o->verbosity > 0) {
-        print_name(s->archive.name);
-        printf(":\n");
-    }
+    if (has_table(s)) print("%s:\n", s->archive.name);
     progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
     code = begin_report(s);
     if (code == CODE_OK) code = next_range(s, &range, &is_end);
@@ -585,8 +581,7 @@ int salvage_file(const struct options *o)
     const char *const path = o->names[0];
     struct salvage s = {0};
     const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    char *target = o->output ? copy_string(o->output, strlen(o->output))
-                             : format_text("%.*s.salvaged", (int)size, path);
+    char *target = o->output ? copy_text(o->output) : format_text("%.*s.salvaged", (int)size, path);
     s.o = o;
     o->bases->is_partial = 1;
     init_tree(&s.tree, target, o);

@@ -312,7 +312,7 @@ static int add_source_to_series(const char *path, const char *name, int is_watch
 int series_add(const struct options *o)
 {
     const char *const path = o->names[0];
-    char *name = o->name ? copy_string(o->name, strlen(o->name)) : name_of_source(path);
+    char *name = o->name ? copy_text(o->name) : name_of_source(path);
     const char *fault = find_fault_of_name(name);
     int code;
     if (fault)
@@ -380,7 +380,7 @@ static int list_watched(struct watch *w)
         struct watched *e = (struct watched *)append(&list, &n, &room, sizeof *e);
         for (size_t k = 0; k < w->n; k++)
             if (strcmp(w->list[k].name, name) == 0) *e = w->list[k];
-        e->name = copy_string(name, strlen(name));
+        e->name = copy_text(name);
     }
     free_listing(&names);
     free_watched(w->list, w->n);

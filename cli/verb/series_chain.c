@@ -76,7 +76,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
                    unsigned char *known)
 {
     const struct snapshot *const first = e;
-    char text[17];
+    char text[2 * SHORT_FINGERPRINT + 1];
     while (!known || !known[e - s->list]) {
         const struct snapshot *base = find_base_of(s, e, only_kept);
         if (e->file == FILE_MISSING)
@@ -88,12 +88,11 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
                         "is damaged or no snapshot; bring it back from a copy, or move it away and "
                         "'lmc series DIR rebuild'");
         if (!e->is_delta) break;
-        format_hex(text, e->wanted, 8);
         if (!base)
             return fail(
                 CODE_BASE, e->path,
                 "needs the base %s, which is not in the series; bring its file back from a copy",
-                text);
+                format_hex(text, e->wanted, SHORT_FINGERPRINT));
         e = base;
     }
     for (e = first; known && e && !known[e - s->list]; e = find_base_of(s, e, only_kept))
@@ -168,11 +167,6 @@ int check_kept(const struct series *s, int only_kept, unsigned char *known)
 void tell(const struct options *o, const char *what, const char *name, const char *link,
           const char *other)
 {
-    if (o->dry_run) {
-        printf("%s ", what);
-        print_name(name);
-        fputs(link, stdout);
-        print_name(other);
-        putchar('\n');
-    } else if (o->verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
+    if (o->dry_run) print("%s %s%s%s\n", what, name, link, other);
+    else if (o->verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
 }

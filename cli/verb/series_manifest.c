@@ -92,10 +92,10 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
     struct snapshot *e;
     forget_order(s);
     e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
-    e->name = copy_string(name, strlen(name));
+    e->name = copy_text(name);
     e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);
-    e->source = source ? copy_string(source, strlen(source)) : NULL;
+    e->source = source ? copy_text(source) : NULL;
     return e;
 }
 

@@ -45,10 +45,11 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
     format_size(size, sizeof size, e->size);
     format_size(packed, sizeof packed, e->packed_size);
     if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
-    printf("%-*s  %-9s  %5s  %8s  %8s  %s  ", width, name, condition_of_entry(e), depth, size,
-           packed, when);
-    print_name(base ? base->name : e->file == FILE_THERE && e->is_delta ? "(missing)" : "");
-    putchar('\n');
+    printf("%-*s  ", width, name);
+    print("%-9s  %5s  %8s  %8s  %s  %s\n", condition_of_entry(e), depth, size, packed, when,
+          base                                   ? base->name
+          : e->file == FILE_THERE && e->is_delta ? "(missing)"
+                                                 : "");
     free(name);
 }
 
@@ -181,7 +182,7 @@ static char *name_restored(const struct snapshot *e, const struct options *o)
 {
     const char *suffix = missing_suffix(e);
     char *name, *directory, *path;
-    if (o->output && !goes_into_directory(o)) return copy_string(o->output, strlen(o->output));
+    if (o->output && !goes_into_directory(o)) return copy_text(o->output);
     name = format_text("%s%s", e->name, suffix);
     if (!o->output) return name;
     directory = copy_without_slashes(o->output);

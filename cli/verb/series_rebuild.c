@@ -69,7 +69,7 @@ static void take_over(struct series *s, struct series *old)
         if (!before || memcmp(before->fingerprint, e->fingerprint, sizeof e->fingerprint) != 0)
             continue;
         e->time = before->time;
-        if (before->source) e->source = copy_string(before->source, strlen(before->source));
+        if (before->source) e->source = copy_text(before->source);
     }
 }
 

@@ -314,9 +314,7 @@ static void print_stats(const struct stats *s)
                 printf("  %-8s ", kind == STATS_ALL ? "" : name_kind(kind));
                 if (n_planes) printf("%-18s ", text);
                 print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
-                if (!n_planes) printf("%s: ", text);
-                print_name(step->diff.b->name);
-                putchar('\n');
+                print("%s%s%s\n", n_planes ? "" : text, n_planes ? "" : ": ", step->diff.b->name);
             }
     }
     free(sums);

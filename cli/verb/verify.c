@@ -274,11 +274,11 @@ static void report_unplaced(struct verification *v)
 static void say_ok(const struct verification *v, const struct node *node)
 {
     char fingerprint[2 * SHORT_FINGERPRINT + 1], wanted[2 * SHORT_FINGERPRINT + 1];
-    if (v->o->verbosity < 2) return;
-    format_hex(fingerprint, node->fingerprint, SHORT_FINGERPRINT);
-    format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
-    if (node->is_delta) say(node->name, "ok, %s, base %s", fingerprint, wanted);
-    else say(node->name, "ok, %s, no base", fingerprint);
+    if (v->o->verbosity >= 2)
+        say(node->name, "ok, %s, %s%s",
+            format_hex(fingerprint, node->fingerprint, SHORT_FINGERPRINT),
+            node->is_delta ? "base " : "no base",
+            node->is_delta ? format_hex(wanted, node->wanted, SHORT_FINGERPRINT) : "");
 }
 
 /* Checks all of the file; what others need of it stands in the stage then. */
