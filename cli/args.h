@@ -8,7 +8,7 @@
 
 #include "sys/platform.h"
 
-#include "choose/policy.h"
+#include "choose/quantise.h"
 #include "verb/verbs.h"
 
 /* Up to VERB_LIST by an option, the others by a word; behind them the commands of lmc series. */

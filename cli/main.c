@@ -13,7 +13,7 @@
 
 #include "format/json.h"
 #include "input/base.h"
-#include "input/operands.h"
+#include "input/options.h"
 #include "sys/attributes.h"
 #include "sys/temporary.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
 

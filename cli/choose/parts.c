@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT */
-#include "parts.h"
-
 #include "members.h"
+
 #include "../../formats/torch_save.h"
 #include "../input/options.h"
 

@@ -2,9 +2,8 @@
 #include "quantise.h"
 
 #include "members.h"
-#include "policy.h"
 #include "../format/json.h"
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/options.h"
 

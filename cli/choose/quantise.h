@@ -7,6 +7,7 @@
 #pragma once
 
 #include "../sys/platform.h"
+#include "../../formats/policy.h"
 
 struct choice;
 struct members;
@@ -32,3 +33,11 @@ enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
 /* Says if rules did nothing, also with -q; with -v, what restored files of PyTorch are. */
 void say_of_quantised(struct members *m, const char *name);
+
+/* -- the rules of --quant and --policy (policy.c); what they say: formats/policy.h -- */
+
+/* Adds a rule. CODE_OK, or CODE_USAGE, reported. */
+int add_rule(struct policy *p, const char *text);
+
+/* Adds what the file at path says. CODE_OK, or what was reported. */
+int read_policy(struct policy *p, const char *path);

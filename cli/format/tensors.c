@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tensors.h"
+#include "print.h"
 
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
 {

@@ -2,7 +2,6 @@
 #include "base.h"
 
 #include "../format/print.h"
-#include "../format/tensors.h"
 #include "options.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"

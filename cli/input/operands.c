@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "operands.h"
+#include "options.h"
 
 #include "source.h"
 #include "../sys/attributes.h"

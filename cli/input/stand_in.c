@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "base.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"

@@ -4,7 +4,6 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
-#include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/options.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "restored_links.h"
+#include "restored_tree.h"
 
 #include "../input/links.h"
 #include "../sys/io.h"

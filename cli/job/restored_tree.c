@@ -6,7 +6,7 @@
 #include "../input/base.h"
 #include "../input/options.h"
 #include "restorer.h"
-#include "../sys/replace.h"
+#include "../sys/tree.h"
 
 #define NO_DIRECTORY                                                                               \
     "is no directory, so nothing is restored below it; move it away, or name another directory "   \

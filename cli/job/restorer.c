@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT */
 #include "restorer.h"
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/options.h"
 #include "../input/source.h"
-#include "restored_links.h"
-#include "tar_stream.h"
+#include "restored_tree.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 

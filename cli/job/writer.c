@@ -2,11 +2,8 @@
 #include "writer.h"
 
 #include "../choose/members.h"
-#include "../choose/parts.h"
-#include "../choose/policy.h"
 #include "../choose/quantise.h"
-#include "../choose/twins.h"
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
 #include "../input/options.h"

@@ -3,7 +3,7 @@
 
 #include "attributes.h"
 #include "io.h"
-#include "replace.h"
+#include "tree.h"
 #include "temporary.h"
 
 const char *output_name(const struct output *out)

@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "attributes.h"
-#include "replace.h"
 #include "tree.h"
 
 /* The only one. */

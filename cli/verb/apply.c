@@ -12,7 +12,7 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/source_tree.h"
-#include "../job/restored_links.h"
+#include "../job/restored_tree.h"
 #include "../job/restorer.h"
 #include "apply_target.h"
 

@@ -3,7 +3,7 @@
 
 #include <sys/file.h>
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"

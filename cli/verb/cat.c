@@ -4,7 +4,7 @@
 #include "verbs.h"
 
 #include "../format/json.h"
-#include "../../formats/gather.h"
+#include "../../formats/container.h"
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/links.h"

@@ -5,12 +5,11 @@
 
 #include "../choose/members.h"
 #include "../choose/quantise.h"
-#include "../choose/twins.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
 #include "../input/source_tree.h"
-#include "../input/operands.h"
+#include "../input/options.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"

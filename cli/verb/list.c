@@ -6,7 +6,6 @@
 #include "../choose/quantise.h"
 #include "../format/json.h"
 #include "../format/print.h"
-#include "../format/tensors.h"
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/archive.h"

@@ -5,7 +5,7 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/operands.h"
+#include "../input/options.h"
 #include "../job/restorer.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)

@@ -4,7 +4,6 @@
 #include "../input/base.h"
 #include "../input/links.h"
 #include "../input/archive.h"
-#include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
 #include "../../formats/pattern.h"

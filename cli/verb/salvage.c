@@ -14,9 +14,8 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/links.h"
-#include "../job/restored_links.h"
 #include "../job/restored_tree.h"
-#include "../sys/replace.h"
+#include "../sys/tree.h"
 #include "../sys/temporary.h"
 
 struct loss {
