@@ -94,27 +94,27 @@ static int check_inputs(const struct options *o)
 }
 
 /* Before anything is written: that no input destroys another one. */
-static int check_operands(const struct arguments *a, size_t n)
+static int check_operands(const struct options *o, enum verb verb)
 {
-    const struct operands all = {a->o.names, n, a->verb != VERB_COMPRESS, a->o.recursive};
-    const int is_reading = a->verb == VERB_TEST || a->verb == VERB_LIST;
-    int code = n > 1 ? check_output_name(&a->o) : CODE_OK; /* which they go into */
-    if (code == CODE_OK && !is_reading) code = check_overwritten(&all, &a->o);
-    if (code == CODE_OK && a->o.remove_source) code = check_removed(&all, &a->o);
+    const int is_restoring = verb != VERB_COMPRESS;
+    int code = o->n_names > 1 ? check_output_name(o) : CODE_OK; /* which they go into */
+    if (code == CODE_OK && verb != VERB_TEST && verb != VERB_LIST)
+        code = check_overwritten(is_restoring, o);
+    if (code == CODE_OK && o->remove_source) code = check_removed(is_restoring, o);
     return code;
 }
 
-static int process_files(const struct arguments *a)
+static int process_files(struct arguments *a)
 {
-    size_t n = a->o.n_names;
-    int code = check_inputs(&a->o);
+    struct options *const o = &a->o;
+    int code = check_inputs(o);
     if (code != CODE_OK) return code;
-    if (a->o.remove_source) n = drop_repeated(a->o.names, n);
-    if (n == 0) return process_path("-", a);
-    if (a->o.n_parts) return restore_parts(&a->o);
-    code = check_operands(a, n);
+    if (o->remove_source) o->n_names = drop_repeated(o->names, o->n_names);
+    if (o->n_names == 0) return process_path("-", a);
+    if (o->n_parts) return restore_parts(o);
+    code = check_operands(o, a->verb);
     if (code != CODE_OK) return code;
-    for (size_t i = 0; i < n; i++) code = worse(code, process_path(a->o.names[i], a));
+    for (size_t i = 0; i < o->n_names; i++) code = worse(code, process_path(o->names[i], a));
     return code;
 }
 

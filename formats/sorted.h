@@ -1,9 +1,10 @@
-/* sorted.h - lists in the order of their texts, and what is found in them
+/* sorted.h - lists in the order of their texts, tables, and what is found in them
  * SPDX-License-Identifier: MIT
  */
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 #include <string.h>
 
 /* For qsort() and bsearch(): of texts, and of structs that begin with one. */
@@ -30,3 +31,12 @@ static inline int compare_named(const void *a, const void *b)
         }                                                                                          \
         (at) = low_;                                                                               \
     } while (0)
+
+/* FNV-1a: goes on from hash, which begins as FNV_START. */
+#define FNV_START UINT64_C(0xCBF29CE484222325)
+static inline uint64_t hash_bytes(uint64_t hash, const void *data, size_t size)
+{
+    for (size_t i = 0; i < size; i++)
+        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001B3);
+    return hash;
+}

@@ -129,7 +129,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
         size /= 2;
     }
     *is_constant = memcmp(sample, sample + width, size - width) == 0;
-    c->hash = hash_bytes(hash_bytes(0xCBF29CE484222325u, c->dtype, strlen(c->dtype)), sample, size);
+    c->hash = hash_bytes(hash_bytes(FNV_START, c->dtype, strlen(c->dtype)), sample, size);
     return CODE_OK;
 }
 

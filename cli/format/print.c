@@ -59,13 +59,6 @@ char *format_hex(char *text, const void *data, size_t size)
     return text;
 }
 
-uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) /* FNV-1a */
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001B3u;
-    return hash;
-}
-
 int parse_fingerprint(uint8_t *fingerprint, const char *text)
 {
     char again[2 * LMC_FINGERPRINT_SIZE + 1];

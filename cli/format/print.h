@@ -30,9 +30,6 @@ void print_text(const void *text, size_t size);
 /* text: of 2 * size + 1 bytes, which is returned */
 char *format_hex(char *text, const void *data, size_t size);
 
-/* FNV-1a: goes on from hash, which begins as 0xCBF29CE484222325. */
-uint64_t hash_bytes(uint64_t hash, const void *data, size_t size);
-
 /* The fingerprint of which text is the form that format_hex() gives; 0: it is none. */
 int parse_fingerprint(uint8_t *fingerprint, const char *text);
 

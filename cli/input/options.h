@@ -111,14 +111,8 @@ void say_sizes(const struct options *o, const char *name, uint64_t from, uint64_
  * anything is written, if there are several inputs.
  */
 
-/* The names on the command line of a verb that goes from one to the next, each with an output of
- * its own: NAME.lmc, or NAME without its suffix, beside it or in one directory. */
-struct operands {
-    char *const *names;
-    size_t n;
-    int is_restoring;
-    int is_recursive; /* -r: each file of a directory is an input */
-};
+/* Of a verb that goes from one name to the next, each with an output of its own: NAME.lmc, or NAME
+ * without its suffix, beside it or in one directory. */
 
 /* Where the output made of a file or directory goes: beside it, or into the directory that -o
  * names. NULL: what is restored is not named .lmc. To be freed. */
@@ -129,7 +123,7 @@ char *name_output(const char *from, int is_restoring, const struct options *o);
 int is_operand(const struct entry *e, int is_restoring);
 
 /* Refuses an output that replaces another input, or the output of another one. */
-int check_overwritten(const struct operands *all, const struct options *o);
+int check_overwritten(int is_restoring, const struct options *o);
 
 /* With --rm: refuses all if one of them cannot be used, or goes with another one. */
-int check_removed(const struct operands *all, const struct options *o);
+int check_removed(int is_restoring, const struct options *o);

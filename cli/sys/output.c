@@ -221,9 +221,11 @@ static int publish_output(struct output *out, const struct attributes *attribute
 
 int commit_output(struct output *out, const struct attributes *attributes)
 {
+    static const struct attributes none;
     int error = release_output(out), code;
     if (!error) error = outlet_finish(&out->outlet);
     if (!error && out->is_file) {
+        attributes = attributes ? attributes : &none;
         error = set_attributes(out->fd, attributes);
         if (!error && fsync(out->fd) != 0) error = errno;
         if (!error) error = publish_output(out, attributes);

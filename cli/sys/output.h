@@ -62,5 +62,6 @@ int write_output(void *user, const void *data, size_t size);
 /* Gives up; nothing stays behind. */
 void discard_output(struct output *out);
 
-/* Completes the output on the disk, under its name; or discards it and reports. */
+/* Completes the output on the disk, under its name; or discards it and reports. attributes NULL:
+ * those of a new file. */
 int commit_output(struct output *out, const struct attributes *attributes);

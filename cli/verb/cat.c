@@ -8,7 +8,6 @@
 #include "../format/scan.h"
 #include "../input/base.h"
 #include "../input/links.h"
-#include "../sys/attributes.h"
 #include "../sys/output.h"
 #include "cat_choice.h"
 
@@ -506,7 +505,6 @@ int cat_tensors(const struct options *given)
     struct extract e = {0};
     struct selection c = {0};
     struct output out = {0};
-    struct attributes attributes = {0};
     const lmc_base *base;
     double start = now();
     int code = open_archive_or_plain(&a, &plain, o->names[0], o);
@@ -524,7 +522,7 @@ int cat_tensors(const struct options *given)
                               : cat_one(&e, &c, n ? names[0] : NULL, o);
     progress_clear();
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* and stood in */
-    if (code == CODE_OK) code = commit_output(&out, &attributes);
+    if (code == CODE_OK) code = commit_output(&out, NULL);
     else discard_output(&out);
     if (code == CODE_OK && o->verbosity >= 2) {
         for (size_t i = 0; i < o->bases->n; i++) {

@@ -44,9 +44,7 @@ static int remove_snapshot(const struct restore *r)
     return code;
 }
 
-/* Where path is restored to; NULL: to standard output. is_part: a part of it, to below what -o
- * names. *code: what was reported. */
-static char *name_target(const char *path, int is_part, const struct options *o, int *code)
+char *name_target(const char *path, int is_part, const struct options *o, int *code)
 {
     *code = CODE_OK;
     if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
@@ -93,15 +91,6 @@ int restore_file(const char *path, const struct options *o)
     close_source(&s);
     if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r);
     free_restore(&r);
-    free(target);
-    return code;
-}
-
-int restore_parts(const struct options *o)
-{
-    int code;
-    char *target = name_target(o->names[0], 1, o, &code);
-    if (code == CODE_OK) code = extract_files(target, o);
     free(target);
     return code;
 }

@@ -465,16 +465,19 @@ static int open_extraction(struct extraction *x, const char *path)
     return code;
 }
 
-int extract_files(const char *target, const struct options *o)
+int restore_parts(const struct options *o)
 {
     struct extraction x = {0};
     double start = now();
+    int code;
+    char *const target = name_target(o->names[0], 1, o, &code);
+    if (code != CODE_OK) return code;
     x.o = o;
     x.target = target;
     init_tree(&x.tree, target, o);
     x.tree.made.max_entries = most_files(o);
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    int code = open_extraction(&x, o->names[0]);
+    code = open_extraction(&x, o->names[0]);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)zeroed(n_files, 1);
@@ -484,10 +487,8 @@ int extract_files(const char *target, const struct options *o)
         code = check_named_links(&x);
         if (code == CODE_OK) code = extract_matches(&x);
         progress_clear();
-        if (!target && code == CODE_OK) {
-            struct attributes none = {0};
-            code = commit_output(&x.out, &none);
-        } else if (!target) discard_output(&x.out);
+        if (!target && code == CODE_OK) code = commit_output(&x.out, NULL);
+        else if (!target) discard_output(&x.out);
         if (code == CODE_OK) say_links(&x);
     }
     if (code == CODE_OK && wants_summary(o))
@@ -500,5 +501,6 @@ int extract_files(const char *target, const struct options *o)
     free_wanted(&x.wanted);
     free_links(&x.links);
     close_archive(&x.archive);
+    free(target);
     return code;
 }

@@ -35,8 +35,8 @@ static void look_into(struct look *k, const char *root, const char *path)
         values[2] = (uint64_t)st.st_size;
         values[3] = (uint64_t)m;
         values[4] = (uint64_t)c;
-        k->digest += hash_bytes(hash_bytes(UINT64_C(0xCBF29CE484222325), path, strlen(path) + 1),
-                                values, sizeof values); /* whatever the order */
+        k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
+                                sizeof values); /* whatever the order */
         k->newest = m > k->newest ? m : k->newest;
         k->newest = c > k->newest ? c : k->newest;
         k->n_files += S_ISREG(st.st_mode);

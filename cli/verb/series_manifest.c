@@ -394,14 +394,13 @@ static char *format_manifest(const struct series *s, size_t *size)
 int save_manifest(const struct series *s)
 {
     struct output out;
-    struct attributes attributes = {0};
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
     char *text = format_manifest(s, &size);
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);
-    return commit_output(&out, &attributes);
+    return commit_output(&out, NULL);
 }
 
 /* -- locks: who changes the series has one byte of .lock for itself. Another one is shared by all

@@ -32,8 +32,9 @@ int restore_file(const char *path, const struct options *o);
  * their bytes one after another to standard output. Only the blocks that hold them are read. */
 int restore_parts(const struct options *o);
 
-/* What restore_parts() does; target: NULL for standard output. */
-int extract_files(const char *target, const struct options *o);
+/* Where the snapshot at path is restored to; NULL: to standard output. is_part: a part of it, to
+ * below what -o names. *code: what was reported. To be freed. */
+char *name_target(const char *path, int is_part, const struct options *o, int *code);
 
 /* Whether an argument of lmc -d that is not the first is a snapshot: it is named so, or is one. */
 int is_named_snapshot(const char *path);
