@@ -1321,8 +1321,11 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
+#define LMC__INDEX_BODY_SIZE 88u /* without entries: copy of the file's header, and */
+#define LMC__INDEX_FINGERPRINT_AT 64u
+#define LMC__INDEX_SECTIONS_AT 80u /* how many, */
+#define LMC__INDEX_METADATA_AT 84u /* and how many entries of metadata */
+#define LMC__BLOCK_ENTRY_SIZE 8u   /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
@@ -10029,8 +10032,8 @@ typedef struct lmc__index_builder {
     lmc__buffer run_body; /* of the run at hand */
     uint64_t limit;       /* on the size of entries and rows */
     uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
-    size_t facts_at, fingerprints_at, facts_end;
+    /* in entries, of the file at hand: the last of its facts, and where they end */
+    size_t fingerprints_at, facts_end;
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -10098,8 +10101,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
 
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
-    b->facts_at = b->facts_end;
-    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
+    b->fingerprints_at = b->facts_end + lmc__facts_head_size(file);
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
@@ -10125,10 +10127,9 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
                                           uint64_t file_size)
 {
-    uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, file_size);
     lmc__store32(d->fingerprints - 4, d->file_crc);
     file->size = file_size;
     file->crc = d->file_crc;
@@ -10145,52 +10146,51 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-typedef struct lmc__index_head {
-    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    uint32_t n_sections, n_metadata;
-} lmc__index_head;
-
-/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
-{
-    memcpy(head->header, p, LMC__HEADER_SIZE);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
-    head->n_sections = lmc__load32(p + 80);
-    head->n_metadata = lmc__load32(p + 84);
-}
-
-/* Names and fingerprints of everything in the list that has them; items point into it. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
+/* Names and fingerprints of everything in the list that has them, which point into it, and that of
+ * the snapshot, which they make. */
+static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
+                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     size_t i;
     items->size = 0;
     for (i = 0; i < l->n_files; i++)
         LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
+    lmc__snapshot_fingerprint(items, fingerprint);
     return LMC_OK;
 }
 
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in the keys, NUL-terminated */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings. */
-LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+ * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
+ * where they are. */
+LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
+                                                     lmc__buffer *entries)
 {
     lmc__item last, next;
-    uint32_t i;
     last.name = NULL;
     last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
+    for (; n > 0; n--) {
+        lmc__metadata_entry entry;
         LMC__VALID(lmc__left(c) >= 8);
-        key_size = lmc__take32(c);
-        value_size = lmc__take32(c);
-        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
-        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
-        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
-        next.size = key_size;
-        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        next.size = lmc__take32(c);
+        entry.size = lmc__take32(c);
+        LMC__VALID(next.size >= 1 && next.size <= LMC__MAX_STRING &&
+                   entry.size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)next.size + entry.size);
+        next.name = lmc__take_bytes(c, next.size);
+        entry.value = lmc__take_bytes(c, entry.size);
+        LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        entry.key_at = keys->size;
+        LMC__TRY(lmc__append(keys, next.name, next.size));
+        LMC__TRY(lmc__append(keys, NULL, 1));
+        LMC__TRY(lmc__append(entries, &entry, sizeof entry));
     }
     return LMC_OK;
 }
@@ -10404,34 +10404,22 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
- * Where a base is refused. In this order; each check rests on those before it.
+ * Where a base is refused, in this order; each check rests on those before it:
  *
- *   what is checked                  where                            when             status
- *   -------------------------------  -------------------------------  ---------------  ------------
- *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
- *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
- *                                    lmc__read_prediction             a block is read  BASE_MISSING
- *                                    lmc__restore, nothing written    the end          BASE_MISSING
- *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
- *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
- *   header                                                            opening
- *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
- *   base has                                                          opening          salvage
- *                                                                                      BASE_WRONG
- *   the base can be read             lmc_base.read                    a block is read  what it says
- *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
- *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
- *   blocks, within all               lmc__restore                     the end
- *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
- *   the delta's                                                       done_size
- *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
- *   paths, kinds, sizes
+ *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
+ *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
+ *                                        BASE_WRONG
+ *   a run       lmc__check_run_features  the header names none: CORRUPT
+ *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
+ *                                        contradicts itself; in salvage, where the header with the
+ *                                        fingerprint may be lost, BASE_WRONG
+ *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
+ *                                        without, and checked if nothing is written
+ *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
+ *                                        prediction by the snapshot's own CHECKSUM
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
- * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
- * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
- * own, a Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -10491,11 +10479,15 @@ static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+static size_t lmc__count_items(const lmc__origin *o) { return o->items.size / sizeof(lmc__item); }
+static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *item)
+{
+    return o->base->get_file(o->base->user, item->file_number);
+}
 /* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size
-                        : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
 /* The base that the header names is the one at hand. In place that is for the caller to know. */
@@ -10540,48 +10532,38 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of the run, which has a prediction, maps to bytes that are there. */
-LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                                    const lmc__segment *s,
-                                                    enum lmc_status not_in_base)
-{
-    const enum lmc_status refused =
-        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
-    const size_t number = s->base - 1;
-    uint64_t size;
-    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
-        LMC__CHECK(
-            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
-            refused);
-        return LMC_OK;
-    }
-    if (run->prediction == LMC__PREDICT_BASE) {
-        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
-        size = lmc__item_size(o, lmc__get_item(o, number));
-    } else { /* of a file that is known by the run's section */
-        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *f;
-        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
-        f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(f->is_described, refused);
-        LMC__TRY(lmc__get_text_size(f, &size));
-    }
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
-    return LMC_OK;
-}
-
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. */
-static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
-                                              enum lmc_status not_in_base)
+ * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
+ * known of it; in place predictions have their own place. */
+LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                                        enum lmc_status not_in_base)
 {
+    const int is_base = run->prediction == LMC__PREDICT_BASE;
+    const enum lmc_status refused = is_base ? not_in_base : LMC_ERR_CORRUPT;
     uint32_t i;
-    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
-    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++)
-        if (run->segments[i].base)
-            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
+    for (i = 0; i < run->n_segments && (o->base || !is_base); i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const size_t number = s->base - 1;
+        uint64_t size;
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+            LMC__CHECK(
+                lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+                refused);
+            continue;
+        }
+        if (is_base) {
+            LMC__CHECK(number < lmc__count_items(o), refused);
+            size = lmc__item_size(o, lmc__get_item(o, number));
+        } else { /* of a file that is known by the run's section */
+            const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+            LMC__CHECK(number < stream->first_file + stream->n_files &&
+                           lmc__listed_at(o->listing, number)->is_described,
+                       refused);
+            LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, number), &size));
+        }
+        LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
+    }
     return LMC_OK;
 }
 
@@ -10672,10 +10654,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN ||
-         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
-        !o->read_back)
-        return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
@@ -10839,7 +10818,7 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
-    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
@@ -11224,8 +11203,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
-    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
-        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
@@ -11254,54 +11232,51 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
- * fingerprint and hashes. What is not known of files is what the index says. */
+ * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
+ * files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                          lmc__cursor *metadata, uint32_t *n)
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const uint8_t *head, *metadata;
+    uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
                r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
-    c.end = r->body.data + r->body.size;
+    head = r->body.data;
+    LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
+    c.p = head + LMC__INDEX_BODY_SIZE;
+    c.end = head + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    *metadata = c;
-    *n = head.n_metadata;
-    LMC__TRY(lmc__check_metadata(&c, *n));
+    metadata = c.p;
+    n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+               0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
+static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    for (; n > 0 && o->metadata; n--) {
-        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
-        const uint8_t *const key = lmc__take_bytes(c, key_size);
-        r->key.size = 0;
-        LMC__TRY(lmc__append(&r->key, key, key_size));
-        LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
-                             value_size));
-    }
+    const lmc__metadata_entry *const entries =
+        (const lmc__metadata_entry *)(const void *)r->metadata.data;
+    size_t i;
+    for (i = 0; o->metadata && i < r->metadata.size / sizeof *entries; i++)
+        LMC__TRY(o->metadata(o->user, (const char *)r->keys.data + entries[i].key_at,
+                             entries[i].value, entries[i].size));
     return LMC_OK;
 }
 
@@ -11310,8 +11285,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
-    lmc__cursor metadata;
-    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -11337,14 +11310,14 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
+    LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
 }
 
@@ -11426,12 +11399,6 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__metadata_entry {
-    size_t key_at; /* in tables.keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__metadata_entry;
-
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
@@ -11450,7 +11417,8 @@ typedef struct lmc__tables {
     lmc__listing listing;
     /* of all runs: how many rows; where BLKS begins */
     uint64_t n_rows, rows_offset;
-    size_t n_metadata;
+    const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
@@ -11591,23 +11559,6 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
- * NUL-terminated; values stay where they are. */
-static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
-{
-    for (t->n_metadata = n; n > 0; n--) {
-        const uint32_t key_size = lmc__take32(&c);
-        lmc__metadata_entry entry;
-        entry.size = lmc__take32(&c);
-        entry.key_at = t->keys.size;
-        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
-        LMC__TRY(lmc__append(&t->keys, NULL, 1));
-        entry.value = lmc__take_bytes(&c, entry.size);
-        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-    }
-    return LMC_OK;
-}
-
 /* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
  * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
  * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
@@ -11619,31 +11570,28 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
-    lmc__index_head head;
-    lmc__cursor metadata;
-    uint32_t i;
+    uint32_t i, n_sections;
     memset(&x, 0, sizeof x);
     x.t = t;
     x.c.p = body + LMC__INDEX_BODY_SIZE;
     x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
-    lmc__get_index_head(&head, body);
-    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
-    else LMC__TRY(lmc__check_header(head.header, k));
-    x.features = lmc__get_features(head.header);
-    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
+    else LMC__TRY(lmc__check_header(body, k));
+    x.features = lmc__get_features(body);
+    n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
+    for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    metadata = x.c;
-    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
-    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->metadata_at = x.c.p;
+    t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
     t->listing.has_records |= lmc__left(&x.c) != 0;
     LMC__TRY(lmc__skip_records(&x.c));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
+    LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
@@ -11798,8 +11746,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base only if that is at hand: a delta may be listed
- * without. */
+ * predict them are there. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -11807,8 +11754,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
         if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
@@ -12110,7 +12056,6 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     const uint64_t *const block_at = lmc__blocks_of(r, x->number);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
-    uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
@@ -12128,7 +12073,6 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
-        wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
         job->streaming = lmc__no_streaming;
@@ -12138,7 +12082,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
     if (r->digester) lmc__absorb_pieces(c, r->digester);
-    return lmc__report_progress(c, wanted);
+    return LMC_OK;
 }
 
 /* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
@@ -12478,15 +12422,11 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, t->metadata_at, t->n_metadata,
                                           &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;

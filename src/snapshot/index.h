@@ -42,12 +42,6 @@ typedef struct lmc__reader_run {
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__metadata_entry {
-    size_t key_at; /* in tables.keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__metadata_entry;
-
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
     char kind[4];
@@ -66,7 +60,8 @@ typedef struct lmc__tables {
     lmc__listing listing;
     /* of all runs: how many rows; where BLKS begins */
     uint64_t n_rows, rows_offset;
-    size_t n_metadata;
+    const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
@@ -207,23 +202,6 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
- * NUL-terminated; values stay where they are. */
-static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
-{
-    for (t->n_metadata = n; n > 0; n--) {
-        const uint32_t key_size = lmc__take32(&c);
-        lmc__metadata_entry entry;
-        entry.size = lmc__take32(&c);
-        entry.key_at = t->keys.size;
-        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
-        LMC__TRY(lmc__append(&t->keys, NULL, 1));
-        entry.value = lmc__take_bytes(&c, entry.size);
-        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-    }
-    return LMC_OK;
-}
-
 /* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
  * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
  * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
@@ -235,31 +213,28 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
-    lmc__index_head head;
-    lmc__cursor metadata;
-    uint32_t i;
+    uint32_t i, n_sections;
     memset(&x, 0, sizeof x);
     x.t = t;
     x.c.p = body + LMC__INDEX_BODY_SIZE;
     x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
-    lmc__get_index_head(&head, body);
-    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
-    else LMC__TRY(lmc__check_header(head.header, k));
-    x.features = lmc__get_features(head.header);
-    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
+    else LMC__TRY(lmc__check_header(body, k));
+    x.features = lmc__get_features(body);
+    n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
+    for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    metadata = x.c;
-    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
-    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->metadata_at = x.c.p;
+    t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
     t->listing.has_records |= lmc__left(&x.c) != 0;
     LMC__TRY(lmc__skip_records(&x.c));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
+    LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;

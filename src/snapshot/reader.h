@@ -167,8 +167,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base only if that is at hand: a delta may be listed
- * without. */
+ * predict them are there. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -176,8 +175,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
         if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
@@ -479,7 +477,6 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     const uint64_t *const block_at = lmc__blocks_of(r, x->number);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
-    uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
@@ -497,7 +494,6 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
         LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
-        wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
         job->streaming = lmc__no_streaming;
@@ -507,7 +503,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
     if (r->digester) lmc__absorb_pieces(c, r->digester);
-    return lmc__report_progress(c, wanted);
+    return LMC_OK;
 }
 
 /* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave

@@ -45,7 +45,7 @@
  * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
-    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
@@ -430,8 +430,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
-    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
-        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
@@ -460,54 +459,51 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
- * fingerprint and hashes. What is not known of files is what the index says. */
+ * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
+ * files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                          lmc__cursor *metadata, uint32_t *n)
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const uint8_t *head, *metadata;
+    uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
                r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
-    c.end = r->body.data + r->body.size;
+    head = r->body.data;
+    LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
+    c.p = head + LMC__INDEX_BODY_SIZE;
+    c.end = head + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    *metadata = c;
-    *n = head.n_metadata;
-    LMC__TRY(lmc__check_metadata(&c, *n));
+    metadata = c.p;
+    n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+               0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
+static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    for (; n > 0 && o->metadata; n--) {
-        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
-        const uint8_t *const key = lmc__take_bytes(c, key_size);
-        r->key.size = 0;
-        LMC__TRY(lmc__append(&r->key, key, key_size));
-        LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
-                             value_size));
-    }
+    const lmc__metadata_entry *const entries =
+        (const lmc__metadata_entry *)(const void *)r->metadata.data;
+    size_t i;
+    for (i = 0; o->metadata && i < r->metadata.size / sizeof *entries; i++)
+        LMC__TRY(o->metadata(o->user, (const char *)r->keys.data + entries[i].key_at,
+                             entries[i].value, entries[i].size));
     return LMC_OK;
 }
 
@@ -516,8 +512,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
-    lmc__cursor metadata;
-    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -543,14 +537,14 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
+    LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
 }
 
