@@ -8488,10 +8488,7 @@ typedef struct lmc__snapshot_job {
     uint8_t *content;
     int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
     size_t run;     /* a reader's: number of its run */
-    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
-     * only compared */
-    int is_written;
-    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    int is_unread;  /* restoring: its prediction is not there, so only its payload is checked */
     uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
@@ -8515,6 +8512,9 @@ typedef struct lmc__coder {
     unsigned out_number; /* the wave at hand makes out[out_number] */
     lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
+    /* restoring in place: an earlier attempt has written the wave's blocks, which dst has already,
+     * so they are only compared */
+    int is_written;
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
@@ -8637,12 +8637,9 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = lmc__check_payload(c->wave.k, job->job.src, info);
         return;
     }
-    if (job->is_written) {
-        job->job.status =
-            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    } else {
-        content = lmc__decode_job(&c->wave, &job->job, worker);
-    }
+    if (!c->is_written) content = lmc__decode_job(&c->wave, &job->job, worker);
+    else if (c->wave.k->crc32c(0, content, info->size) != info->crc)
+        job->job.status = LMC_ERR_BASE_WRONG;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -9185,17 +9182,6 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-LMC__COLD static void lmc__free_listing(lmc__listing *l)
-{
-    size_t i;
-    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
-    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
-    l->n_files = l->n_streams = 0;
-    lmc__free_buffer(&l->files);
-    lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths.table);
-}
-
 /* One more stream, without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
@@ -9226,6 +9212,14 @@ static void lmc__remove_stream(lmc__listing *l)
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
     l->streams.size = l->n_streams * sizeof *stream;
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    while (l->n_streams != 0) lmc__remove_stream(l);
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths.table);
 }
 
 /* -- rules -- */
@@ -10860,9 +10854,6 @@ typedef struct lmc__restorer {
 
     /* -- the wave at hand -- */
     size_t largest; /* decoded bytes of the largest block of the run */
-    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
-     * again. A wave has only blocks of one sort. */
-    int is_written;
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
@@ -10915,6 +10906,13 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
+static enum lmc_status lmc__next_restored(lmc__restorer *r)
+{
+    LMC__TRY(lmc__end_restored(r));
+    r->file++;
+    return lmc__begin_restored(r);
+}
+
 /* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
@@ -10928,12 +10926,11 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (!r->coder.is_written && !r->coder.write_at)
+            LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
-        LMC__TRY(lmc__end_restored(r));
-        r->file++;
-        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__next_restored(r));
     }
     r->coder.pieces.size = 0;
     return LMC_OK;
@@ -10950,16 +10947,15 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0);
     if (is_reading) {
-        uint64_t size = LMC__FIRST_READ_SIZE;
+        uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        if (r->largest)
-            size = lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
-        size = lmc__min64(size, r->read_limit);
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
         next->size = 0;
-        /* after which size is no more than a size_t holds */
-        LMC__TRY(lmc__reserve(next, r->next_room + size));
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -11099,12 +11095,8 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (stream->is_unknown) stream->size = r->position;
     LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__end_restored(r));
-    while (++r->file < l->n_files) {
-        LMC__TRY(lmc__begin_restored(r));
-        LMC__TRY(lmc__end_restored(r));
-    }
-    return LMC_OK;
+    while (r->file + 1 < l->n_files) LMC__TRY(lmc__next_restored(r));
+    return lmc__end_restored(r);
 }
 
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
@@ -11144,12 +11136,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
-    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
-        LMC__TRY(lmc__decode_wave(r));
-    r->is_written = is_done;
     out = &c->out[c->out_number];
-    /* pointers into it from now on */
+    if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
+        LMC__TRY(lmc__decode_wave(r));
+    c->is_written = is_done;
+    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -11160,7 +11151,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
@@ -11392,12 +11382,17 @@ typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
-    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
-    size_t first_block, rows_at;
+    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
+
+/* A block, by its row in BLKS: where it begins, its encoded size. */
+typedef struct lmc__block_place {
+    uint64_t at;
+    uint32_t size, header_crc;
+} lmc__block_place;
 
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
@@ -11407,10 +11402,7 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
-    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
-     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
-     * a block's size */
-    lmc__buffer rows, block_at;
+    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
@@ -11518,7 +11510,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = r.rows_at = SIZE_MAX;
+    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -11669,12 +11661,11 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
- * until those of another run are. */
-static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
+/* Block i of a run whose rows were read. Valid until those of another run are. */
+static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const uint64_t *)(const void *)r->tables.block_at.data +
-           lmc__run_at(r, number)->first_block;
+    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
+           lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -11794,38 +11785,39 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
 }
 
 /* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. */
+ * of which they are made; or NULL: they are read from BLKS. They have half the size of what is kept
+ * of them, in whose second half they are until then. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
     const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
-    uint64_t at = run->at, *block_at;
+    uint64_t at = run->at;
+    lmc__block_place *place;
+    uint8_t *row;
     size_t i;
     if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->rows, size));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
+    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
+    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (code) LMC__TRY(lmc__make_rows(r, run, code, row));
     else
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            t->rows.data + rows_at, (size_t)size));
-    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
-    for (i = 0; i < n; i++) {
-        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+            row, (size_t)size));
+    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    for (i = 0; i < n; i++, row += LMC__BLOCK_ENTRY_SIZE) {
+        const uint32_t encoded = lmc__load32(row), header_crc = lmc__load32(row + 4);
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        block_at[i] = at;
+        place[i].at = at;
+        place[i].size = encoded;
+        place[i].header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    block_at[i] = at;
-    t->rows.size += (size_t)size;
-    t->block_at.size += 8 * ((size_t)n + 1);
-    run->rows_at = rows_at;
-    run->first_block = first_block;
+    run->first_block = t->blocks.size / sizeof *place;
+    t->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
@@ -11842,11 +11834,6 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
     return LMC_OK;
-}
-
-static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
-{
-    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
@@ -11933,10 +11920,12 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t block = (position - run->run.start) / run->run.block_size;
+    const lmc__block_place *place;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
+    place = lmc__block_at(r, number, block);
+    *found = place->at + (is_end ? place->size : 0);
     return LMC_OK;
 }
 
@@ -12017,13 +12006,11 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
-    const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
-    LMC__TRY(
-        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
-               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
-    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
+    const lmc__block_place *const place = lmc__block_at(r, number, block);
+    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, place->size, (uint32_t)block, info));
+    LMC__VALID(info->encoded_size == place->size &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == place->header_crc);
+    LMC__VALID(info->size == lmc__block_size_at(&lmc__run_at(r, number)->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -12033,11 +12020,10 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
+    const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
     if (r->options.parallel_reads) /* src is in the coder's buffer */
-        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
-                                   (size_t)(block_at[1] - block_at[0]));
+        job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
@@ -12053,9 +12039,10 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
-    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const lmc__block_place *const place = lmc__block_at(r, x->number, 0);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
+    uint64_t wanted = 0;
     size_t i;
     for (i = 0; i < n; i++) {
         lmc__snapshot_job *const block_job = lmc__job_at(c, i);
@@ -12065,14 +12052,15 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         memset(block_job, 0, sizeof *block_job);
         block_job->run = x->number;
         job->number = (uint32_t)block;
-        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->src = c->in[0].data + (size_t)(place[block].at - place[x->first].at);
         job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
         job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
         job->dst = x->dst + (size_t)(at + job->skip - x->offset);
         if (run->prediction != LMC__PREDICT_ZERO)
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
+        wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
         job->streaming = lmc__no_streaming;
@@ -12082,7 +12070,7 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
     lmc__run_tasks(c->parallel, lmc__read_block_task, r, n);
     LMC__TRY(lmc__jobs_status(c, n));
     if (r->digester) lmc__absorb_pieces(c, r->digester);
-    return LMC_OK;
+    return lmc__report_progress(c, wanted);
 }
 
 /* Bytes [offset, offset + size) of a run: as many blocks at a time as are fetched at once, a wave
@@ -12097,13 +12085,15 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
     const uint64_t last = (x.end - 1) / run->block_size;
     for (; x.first <= last; x.first += x.n) {
-        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
-        const uint64_t left = last - x.first + 1;
+        const lmc__block_place *place = lmc__block_at(r, number, x.first);
+        const uint64_t left = last - x.first + 1, from = place->at;
+        uint64_t code_size;
         size_t done, n;
         x.n = (size_t)lmc__min64(wave, left);
         while (!r->options.parallel_reads && x.n < left &&
-               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+               place[x.n].at + place[x.n].size - from <= LMC__FETCH_SIZE)
             x.n++;
+        code_size = place[x.n - 1].at + place[x.n - 1].size - from;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
@@ -12111,14 +12101,12 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
-            block_at = lmc__blocks_of(r, number) + x.first;
         }
         LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
         if (r->options.parallel_reads) {
             r->coder->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
-        } else if (!has_code)
-            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+            LMC__TRY(lmc__reserve(&r->coder->in[0], code_size));
+        } else if (!has_code) LMC__TRY(lmc__read_to(r, &r->coder->in[0], from, code_size));
         for (done = 0; done < x.n; done += n) {
             n = lmc__min(wave, x.n - done);
             LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
@@ -12134,7 +12122,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 {
     lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__tables *const t = &r->tables;
-    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
+    const size_t blocks_size = t->blocks.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
@@ -12145,9 +12133,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the code may be wrong, and so its rows */
-        t->rows.size = rows_size;
-        t->block_at.size = blocks_size;
-        run->first_block = run->rows_at = SIZE_MAX;
+        t->blocks.size = blocks_size;
+        run->first_block = SIZE_MAX;
     }
     return status;
 }
@@ -12648,29 +12635,25 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
  * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
- * come in order.
+ * all.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
  * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
  * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
-                            size_t *tensor)
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
-    const uint64_t at = s->start, from = s->base_offset;
-    const lmc__item *item =
+    const lmc__item *const item =
         s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t;
+    const lmc_tensor *t = file->tensors;
+    size_t i;
     if (s->base == 0) return 1;
     if (file->n_tensors == 0)
-        return from == at &&
+        return s->base_offset == s->start &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors &&
-           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
-        ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    return t->offset <= at && at - t->offset == from &&
+    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
+    if (i == file->n_tensors) return 0;
+    t += i;
+    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
            (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
@@ -12679,19 +12662,18 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
     const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i, tensor = 0;
+    size_t i;
     uint32_t k;
     if (!file || stream->n_files != 1) return 0;
     for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
         const lmc__run *run = &lmc__run_at(r, i)->run;
         for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
     }
     return 1;
 }
 
-/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
- * the base's files. Tables with gaps (salvage) cannot tell. */
+/* Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;

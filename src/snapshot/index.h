@@ -35,12 +35,17 @@ typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
-    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
-    size_t first_block, rows_at;
+    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
+
+/* A block, by its row in BLKS: where it begins, its encoded size. */
+typedef struct lmc__block_place {
+    uint64_t at;
+    uint32_t size, header_crc;
+} lmc__block_place;
 
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
@@ -50,10 +55,7 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
-    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
-     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
-     * a block's size */
-    lmc__buffer rows, block_at;
+    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
@@ -161,7 +163,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = r.rows_at = SIZE_MAX;
+    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);

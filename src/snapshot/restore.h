@@ -87,9 +87,6 @@ typedef struct lmc__restorer {
 
     /* -- the wave at hand -- */
     size_t largest; /* decoded bytes of the largest block of the run */
-    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
-     * again. A wave has only blocks of one sort. */
-    int is_written;
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
@@ -142,6 +139,13 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
+static enum lmc_status lmc__next_restored(lmc__restorer *r)
+{
+    LMC__TRY(lmc__end_restored(r));
+    r->file++;
+    return lmc__begin_restored(r);
+}
+
 /* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
@@ -155,12 +159,11 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (!r->coder.is_written && !r->coder.write_at)
+            LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
-        LMC__TRY(lmc__end_restored(r));
-        r->file++;
-        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__next_restored(r));
     }
     r->coder.pieces.size = 0;
     return LMC_OK;
@@ -177,16 +180,15 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0);
     if (is_reading) {
-        uint64_t size = LMC__FIRST_READ_SIZE;
+        uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        if (r->largest)
-            size = lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
-        size = lmc__min64(size, r->read_limit);
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
         next->size = 0;
-        /* after which size is no more than a size_t holds */
-        LMC__TRY(lmc__reserve(next, r->next_room + size));
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -326,12 +328,8 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (stream->is_unknown) stream->size = r->position;
     LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__end_restored(r));
-    while (++r->file < l->n_files) {
-        LMC__TRY(lmc__begin_restored(r));
-        LMC__TRY(lmc__end_restored(r));
-    }
-    return LMC_OK;
+    while (r->file + 1 < l->n_files) LMC__TRY(lmc__next_restored(r));
+    return lmc__end_restored(r);
 }
 
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
@@ -371,12 +369,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
-    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
-        LMC__TRY(lmc__decode_wave(r));
-    r->is_written = is_done;
     out = &c->out[c->out_number];
-    /* pointers into it from now on */
+    if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
+        LMC__TRY(lmc__decode_wave(r));
+    c->is_written = is_done;
+    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -387,7 +384,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
