@@ -201,7 +201,7 @@ def _of_path(path: Any) -> Source:
         if os.path.isdir(path):
             name = os.fsdecode(path)
             is_checkpoint = os.path.exists(os.path.join(name, ".metadata"))
-            reads = f"lmc_codec.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
+            reads = f"lmc_integrations.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
             raise IsADirectoryError(printable(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it"))
         return Source(fd, os.lseek(fd, 0, os.SEEK_END), os.fsdecode(path), fd)
     except BaseException:
@@ -233,13 +233,13 @@ def _of_file(file: Any) -> Source:
 
 
 def _refuse_part(name: str) -> None:
-    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_codec.dcp wrote it. What they
+    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_integrations.dcp wrote it. What they
     are, and the order of their dimensions, stands elsewhere."""
     if name.endswith(".distcp") and ("://" in name or os.path.isfile(name)):
         directory = os.path.dirname(name) or "."
         raise UnsupportedError(
             f"{name} is a part of a checkpoint of torch.distributed.checkpoint: dcp.load() reads it with"
-            f" lmc_codec.dcp.Reader({directory!r}), and `lmc {directory}` makes an LMC file of all of it"
+            f" lmc_integrations.dcp.Reader({directory!r}), and `lmc {directory}` makes an LMC file of all of it"
         )
 
 
