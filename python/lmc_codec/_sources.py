@@ -68,9 +68,10 @@ class Ranges:
             if offset >= self.tail_at:
                 return self.tail[offset - self.tail_at : end - self.tail_at]
             if not self.piece or offset < self.piece_at or end > self.piece_end:
-                if self.piece and size <= NEAR and not self.expected[0] <= offset < self.expected[1]:
+                is_next = self.piece_at <= offset <= self.piece_end + NEAR
+                if self.piece and size <= NEAR and not is_next and not self.expected[0] <= offset < self.expected[1]:
                     return self._read_aside(offset, size)
-                self._read(offset, size)
+                self._read(offset, size, is_next)
             found = self.piece[offset - self.piece_at : end - self.piece_at]
             if end == self.piece_end:
                 self.piece = memoryview(b"")
@@ -84,9 +85,9 @@ class Ranges:
         data[n:] = self.tail[: size - n]
         return data
 
-    def _read(self, offset: int, size: int) -> None:
+    def _read(self, offset: int, size: int, is_next: bool) -> None:
         """A piece that begins with that. What of it is here already is not fetched again."""
-        old, at, is_next = self.piece, offset - self.piece_at, self.piece_at <= offset <= self.piece_end + NEAR
+        old, at = self.piece, offset - self.piece_at
         length = max(self.expected[1] - offset if self.expected[0] <= offset else 0, 2 * (self.piece_end - self.piece_at) * is_next)
         piece = memoryview(_lmc.new_bytes(max(size, min(length, PIECE, self.size - offset))))
         begin, end = 0, len(piece)
