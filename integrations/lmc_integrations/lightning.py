@@ -75,7 +75,7 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
         strategy = trainer.strategy
         own = (type(strategy).load_checkpoint, type(strategy).save_checkpoint)
         if own != (Strategy.load_checkpoint, Strategy.save_checkpoint):
-            raise ValueError(f"{type(strategy).__name__} writes shards, of which no series is made: see lmc_codec.dcp")
+            raise ValueError(f"{type(strategy).__name__} writes shards, of which no series is made: see lmc_integrations.dcp")
         super().setup(trainer, pl_module, stage)
         if "://" in str(self.dirpath):
             raise ValueError(f"{self.dirpath}: a series is a directory of this machine")

@@ -127,7 +127,7 @@ def test_what_is_refused(tmp_path):
     for strategy in (Sharding("cpu"), pl.strategies.FSDPStrategy()):
         trainer, model, _, _ = make(tmp_path)
         trainer._accelerator_connector.strategy = strategy
-        with pytest.raises(ValueError, match="writes shards, .* lmc_codec.dcp"):
+        with pytest.raises(ValueError, match="writes shards, .* lmc_integrations.dcp"):
             trainer.checkpoint_callback.setup(trainer, model, "fit")
     trainer, model, _, callback = make("memory://bucket/run")
     with pytest.raises(ValueError, match="memory://bucket/run: a series is a directory"):

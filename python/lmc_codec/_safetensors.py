@@ -346,8 +346,8 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
             first, last = group[0], group[-1]
             gap = x.offset - last.offset - last.span
             is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
-            is_plain = x.strides is None and not x.flags and last.strides is None and not last.flags
-            if not (is_near and is_plain and max(last.span, x.span) <= SMALL):
+            is_repeated = x.size > x.span or last.size > last.span
+            if not is_near or is_repeated or max(last.span, x.span) > SMALL:
                 yield group
                 group = []
         group.append(x)
@@ -375,11 +375,6 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
         reader._name_damage(file, begin)
         raise
     for x in group:
-        start = x.offset - begin
-
-        def fill(buffer: Any, part: Any = data[start : start + x.size]) -> None:
-            if part.nbytes:
-                memoryview(buffer).cast("B")[:] = part
-
+        span = data[x.offset - begin : x.offset - begin + x.span]
         reader._check_known(x)
-        yield reader._make(x, x.shape, None, device, fill)
+        yield reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))
