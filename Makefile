@@ -122,10 +122,10 @@ build/python: build/python/lmc_codec/_lmc.abi3.so
 	@cp python/lmc_codec/*.py* build/python/lmc_codec/
 build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/liblmc.a
 	@mkdir -p $(@D)
-	$(call say,CC $@)$(CC) -O2 -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
+	$(call say,CC $@)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
-	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ -pthread
+	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ $(LDFLAGS) -pthread
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
