@@ -1775,9 +1775,10 @@ typedef struct lmc__kernels {
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                            size_t most, const uint8_t *src, const uint8_t *base, size_t n,
                            unsigned width);
-    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
-                         size_t n, unsigned width, const lmc__grouping *grouping,
-                         const lmc__changed *changed, size_t n_changed);
+    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
+                         const uint8_t *base, size_t n, unsigned width,
+                         const lmc__grouping *grouping, const lmc__changed *changed,
+                         size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -2755,8 +2756,9 @@ LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, en
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
-    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0, x = v ^ sign,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0,
+                   d = ((x ^ flip) - (base ^ sign)) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 #endif
@@ -2766,9 +2768,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86
@@ -7168,10 +7171,12 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * fetched again, one by one, from all over the block. src and base are read once, for they may
  * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
- * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
- * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
- * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
+ * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
+ * mask has a one at each of these. The class of a changed element is that of what is listed: so the
+ * lists are as long as count_classes says of that, whatever base has become. Few elements have
+ * changed: what takes time is to count all others, in vectors as count_classes does. src and base
+ * are read exactly.
  */
 
 #ifndef LMC_NO_ENCODER
@@ -7360,61 +7365,59 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 /* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
-    uint32_t *ranks;
-    const uint32_t *changed; /* their places */
-    const uint8_t *before;
+    uint32_t *ones[LMC__MAX_CLASSES]; /* where the next rank of each class goes */
+    lmc__changed changed;
     size_t n_changed, next, n;
     const uint8_t *base;
+    unsigned width;
     size_t *counts;
     uint8_t class_of[256];
 } lmc__ranking;
 
-static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                               const uint8_t *base, const lmc__grouping *grouping,
-                               const lmc__changed *changed, size_t n_changed)
+static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
+                               uint32_t *const *ones, const uint8_t *base, unsigned width,
+                               const lmc__grouping *grouping, const lmc__changed *changed,
+                               size_t n_changed)
 {
-    r->ranks = ranks;
-    r->changed = changed->place;
-    r->before = changed->before;
+    memcpy(r->ones, ones, grouping->n_classes * sizeof *ones);
+    r->changed = *changed;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
+    r->width = width;
     r->counts = counts;
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
     lmc__set_class_table(r->class_of, grouping);
 }
 
-#if LMC__NEON || LMC__X86
-/* The class of each changed element, to where its rank will be. */
-static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+/* The class of changed element j. */
+LMC__INLINE unsigned lmc__changed_class(const lmc__ranking *r, size_t j)
 {
-    size_t j = 0;
-    LMC__FOR_WIDTH(for (; j < r->n_changed; j++) r->ranks[j] =
-                       r->class_of[lmc__key_at(r->before, j, w)]);
+    return r->class_of[lmc__key_at(r->changed.before, j, r->width)];
 }
-#endif
 
 /* Elements [r->n, n), one by one. This is the definition. */
-static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
+static void lmc__rank_rest(lmc__ranking *r, size_t n)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
-        if (r->next < r->n_changed && r->changed[r->next] == i)
-            r->ranks[r->next++] = (uint32_t)r->counts[c];
-        r->counts[c]++;
+        if (r->next < r->n_changed && r->changed.place[r->next] == i) {
+            const unsigned c = lmc__changed_class(r, r->next++);
+            *r->ones[c]++ = (uint32_t)r->counts[c];
+        }
+        r->counts[r->class_of[lmc__key_at(r->base, i, r->width)]]++;
     }
     r->n = n;
 }
 
-static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                      const uint8_t *base, size_t n, unsigned width,
                                      const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    lmc__rank_rest(&r, n);
 }
 
 #if LMC__NEON
@@ -7425,11 +7428,10 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
-        const size_t i = r->changed[j];
-        const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->ranks[j];
-        r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
+    for (; j < r->n_changed && r->changed.place[j] < r->n + 64; j++) {
+        const uint64_t before = ((uint64_t)1 << (r->changed.place[j] - r->n)) - 1;
+        c = lmc__changed_class(r, j);
+        *r->ones[c]++ = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
@@ -7467,16 +7469,15 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
     }
 }
 
-static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                    const uint8_t *base, size_t n, unsigned width,
                                    const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     LMC__FOR_WIDTH(lmc__rank_loop_neon(&r, n, w, grouping));
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 #endif
 
@@ -7491,7 +7492,7 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element. */
-LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
@@ -7503,8 +7504,7 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
     lmc__key_ranges ranges;
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_key_ranges(&ranges, grouping);
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -7517,25 +7517,27 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
             const size_t group = (places[j] - i) / 64;
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
             uint64_t m, groups;
-            c = ranks[j];
+            c = lmc__changed_class(&r, j);
             m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
                                    ranges.more[c]);
             groups = tally[c] - (c ? tally[c - 1] : 0);
-            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
-                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+            *r.ones[c]++ =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
     }
     up_to[n_classes - 1] = i;
     for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 
 /* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
  * a step has an end that can be foreseen better than one in each group. */
-LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                                                 const uint8_t *base, size_t n, unsigned width,
+LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                 uint32_t *const *ones, const uint8_t *base,
+                                                 size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
@@ -7545,8 +7547,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
     lmc__found found;
     lmc__ranking r;
     size_t i, j = 0;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_finder(&finder, grouping, 0);
     n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -7554,16 +7555,16 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
         lmc__find_classes(&found, n_of, &finder, base + i * width, width);
         for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
-            const unsigned c = ranks[j];
+            const unsigned c = lmc__changed_class(&r, j);
             const size_t g = (places[j] - i) / 64;
-            ranks[j] =
+            *r.ones[c]++ =
                 (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
     lmc__store_found(counts, n_of);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -10612,6 +10613,16 @@ typedef struct lmc__changes {
     uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
+/* The changed elements of a block, as a block of their own. */
+static lmc__block lmc__changed_block(const lmc__block *block, const lmc__changes *changes)
+{
+    lmc__block changed = *block;
+    changed.src = changes->list.now;
+    changed.base = changes->list.before;
+    changed.n = changes->n;
+    return changed;
+}
+
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__changes changes;
@@ -10638,18 +10649,21 @@ typedef struct lmc__delta {
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
- * deltas most residuals are there; above, each octave has two. */
+ * deltas most residuals are there; above, each octave has two. Below 256 a table has the bucket of
+ * eight residuals: to find the octave takes longer. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
-    unsigned octave = 0, bucket;
+    static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
+                                        20, 21, 21, 21, 21, 22, 22, 22, 22, 22, 22,
+                                        22, 22, 23, 23, 23, 23, 23, 23, 23, 23};
+    unsigned octave = 8;
+    if (residual < 256) return residual < 16 ? (unsigned)residual : buckets[residual / 8];
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
+    octave = 63u - (unsigned)__builtin_clzll(residual);
 #else
-    while ((residual | 2) >> octave > 1) octave++;
+    while (residual >> octave > 1) octave++;
 #endif
-    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
-    return ((unsigned)residual & below) | (bucket & ~below);
+    return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -10735,70 +10749,69 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. */
-LMC__INLINE size_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
+/* lmc__count_keys for one width, a constant. Returns all residuals, or-ed. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
+    lmc__key_counts *const classes = m->classes;
+    const uint8_t *const src = sample->src, *const base = sample->base;
     const enum lmc__order order = sample->order;
-    uint64_t within = 0;
-    size_t n_equal = 0, i;
-    unsigned last = 0;
-    for (i = 0; i < sample->n; i++) {
-        const uint64_t b = lmc__load_element(sample->base, i, width);
-        const uint64_t v = lmc__load_element(sample->src, i, width);
-        const unsigned magnitude = lmc__magnitude(lmc__residual(v, b, width, order));
-        lmc__key_counts *const counts = &m->classes[lmc__key(b, width)];
+    const size_t n = sample->n;
+    uint64_t all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(base, i, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(src, i, width), b, width, order);
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
-        if (magnitude > last) last = magnitude;
-        n_equal += v == b;
+        counts->magnitudes[lmc__magnitude(residual)]++;
+        all |= residual;
     }
-    m->last = last;
-    m->within = within;
-    return n_equal;
+    return all;
 }
 
 /* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
-    unsigned key;
+    uint64_t all;
+    size_t n_equal = 0;
+    unsigned key, i;
     m->total = sample->n;
     m->width = sample->width;
+    m->within = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
+#define LMC__CALL(w) all = lmc__count_keys_of(m, sample, w)
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, 1);
-    case 2: return lmc__count_keys_of(m, sample, 2);
-    case 4: return lmc__count_keys_of(m, sample, 4);
-    default: return lmc__count_keys_of(m, sample, 8);
+    case 1: LMC__CALL(1); break;
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
     }
+#undef LMC__CALL
+    m->last = lmc__magnitude(all);
+    for (key = 0; key < 256; key++) {
+        const lmc__key_counts *const counts = &m->classes[key];
+        if (counts->n == 0) continue;
+        n_equal += counts->magnitudes[0];
+        for (i = 16; i <= m->last; i++)
+            m->within += (uint64_t)counts->magnitudes[i] * ((i - 16) / 2 + 3);
+    }
+    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
+static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
-    const unsigned width = m->width;
-    size_t j;
-    unsigned key, i;
-    m->last = 0;
+    uint32_t n_of[256];
+    unsigned key;
+    for (key = 0; key < 256; key++)
+        n_of[key] = (uint32_t)((uint64_t)m->classes[key].n * m->n / m->total);
+    (void)lmc__count_keys(m, changed);
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
-        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-    }
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
-        const unsigned magnitude = lmc__magnitude(residual);
-        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
-        if (magnitude > m->last) m->last = magnitude;
-    }
-    for (key = 0; key < 256; key++) {
-        lmc__key_counts *const counts = &m->classes[key];
-        uint32_t n_changed = 0;
-        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
-        if (counts->n < n_changed) counts->n = n_changed;
+        const uint32_t n_changed = counts->n;
+        if (n_changed == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        if (n_of[key] > n_changed) counts->n = n_of[key];
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
@@ -10879,7 +10892,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
              key, i;
     m->sparse = changes->list.place != NULL;
     if (m->sparse) {
-        lmc__count_changes(m, changes, block->order);
+        const lmc__block changed = lmc__changed_block(block, changes);
+        lmc__count_changes(m, &changed);
         max_classes = changes->n ? LMC__MAX_CLASSES : 1;
     } else if (block->may_group && n_equal * 5 >= m->total * 4 &&
                max_classes <= LMC__DEFAULT_CLASSES)
@@ -11045,10 +11059,10 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
-    uint32_t crc;                     /* of the elements that the lists are made of */
-    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
-    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
-    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
+    uint32_t crc;  /* of the elements that the lists are made of */
+    int is_listed; /* the changes are: then their ranks, class by class; */
+    uint32_t *ones[LMC__MAX_CLASSES];
+    uint8_t *masks[LMC__MAX_CLASSES]; /* else, of a sparse delta, masks */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -11084,42 +11098,6 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* n_coded: how many of the listed changes are in each class. */
-static void lmc__count_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    uint8_t class_of[256];
-    size_t j;
-    memset(g->n_coded, 0, sizeof g->n_coded);
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
-        g->n_coded[class_of[lmc__key(base, block->width)]]++;
-    }
-}
-
-/* The lists of a delta whose changes are listed: nothing else is looked at. */
-static void lmc__make_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    const unsigned width = block->width;
-    size_t next[LMC__MAX_CLASSES] = {0}, j;
-    uint8_t class_of[256];
-    unsigned c, p;
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
-                                                base, width, g->delta->order);
-        c = class_of[lmc__key(base, width)];
-        g->ones[c][next[c]] = g->ranks[j];
-        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
-        next[c]++;
-    }
-}
-
 /* The ranks of each class ascend, and are below its number of elements, unless the prediction has
  * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
@@ -11139,16 +11117,16 @@ static int lmc__are_ranks(const lmc__grouped *g)
  * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
-    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const lmc__block block = g->is_listed ? lmc__changed_block(g->block, changes) : *g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const lmc__delta_block delta = {block->base, block->n, block->width, g->delta->order, grouping};
+    const lmc__delta_block delta = {block.base, block.n, block.width, g->delta->order, grouping};
     unsigned c;
-    if (g->ranks) {
-        lmc__make_changed(g);
-        g->crc = g->delta->changes.crc;
+    g->crc = k->group(k, &g->lists, block.src, &delta);
+    if (g->is_listed) {
+        g->crc = changes->crc;
         return lmc__are_ranks(g);
     }
-    g->crc = k->group(k, &g->lists, block->src, &delta);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -11167,9 +11145,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
-                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                     lmc__push_list(&e->stack, g->is_listed ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
-        if (g->ranks) {
+        if (g->is_listed) {
             if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
         } else if (g->delta->sparse &&
                    (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
@@ -11205,7 +11183,9 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const lmc__grouping *const grouping = &delta->grouping;
+    const unsigned n_classes = grouping->n_classes, n_natural = grouping->n_natural;
+    const lmc__changes *const changes = &delta->changes;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -11216,27 +11196,26 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
-    memcpy(e->out, delta->grouping.threshold, n_classes - 1);
+    memcpy(e->out, grouping->threshold, n_classes - 1);
     e->out += n_classes - 1;
-    g.ranks = NULL;
-    if (delta->sparse && delta->changes.list.place) {
-        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
-        if (!g.ranks) return 0;
-        lmc__count_changed(&g);
-        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           &delta->changes.list, delta->changes.n);
-    } else {
-        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
-    }
+    g.is_listed = delta->sparse && changes->list.place;
+    if (g.is_listed)
+        e->k->count_classes(g.n_coded, changes->list.before, changes->n, block->width, grouping,
+                            NULL);
+    else e->k->count_classes(g.n_of, block->base, n, block->width, grouping, NULL);
     for (p = 0; p < n_natural; p++)
         g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
     e->out += n_natural * n;                /* delta there are none */
     if (!lmc__push_classes(e, &g)) return 0;
+    if (g.is_listed)
+        e->k->rank_changes(g.n_of, g.ones, block->base, n, block->width, grouping, &changes->list,
+                           changes->n);
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
-                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+        if (g.n_of[c] &&
+            !lmc__put_class_mask(e, g.is_listed ? NULL : g.masks[c], g.is_listed ? g.ones[c] : NULL,
+                                 g.n_of[c], g.n_coded[c]))
             return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
