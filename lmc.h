@@ -19555,18 +19555,14 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
- * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
- * refers to this snapshot.
+ * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
+ * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
+ * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
+ * if its stream is one file. begin_file and end_file come between waves.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come.
- *
- * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
- * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
- * Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
@@ -20117,23 +20113,11 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
- * each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
- *   header         a valid one, and that of the file, where that is at hand
- *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   stored size    all of them, with the header and BLKS, add up to where the index stands
- *   section        kind; size is at most what is left of the body
- *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
- *                  of a block stored as it is; together what the run's stored size says
- *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint    equals that of the names and fingerprints above
- *
- * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
- * in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
+ * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
+ * count is used to allocate: entries are parsed until as many were there, or they end. The stored
+ * sizes, with the header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -20354,21 +20338,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place. Only the first and the last of a range may be wanted in part, and
- * take a buffer.
- *
- * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
- *
- *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
- *
+ * which is read to that place: through all links of a chain of deltas, where all are cut alike.
  * Where they are not, a link is asked for less than a block, again and again for neighbours. It
  * then decodes to a *window*, from which the next questions are answered. What all of that may cost
  * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
  * while a prediction is read.
  *
- * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
- * read_run of its own. */
+ * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
      * code of several runs; else none */
@@ -20386,10 +20362,7 @@ struct lmc_reader {
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
-    int is_complete;
-    /* it is that of a lmc_salvage */
-    int is_salvage;
+    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
@@ -20462,12 +20435,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-static void lmc__let_go(lmc_reader *r)
-{
-    lmc__free_buffer(&r->held);
-    r->held_at = 0;
-}
-
 /* The most bytes of index that the caller wants in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
@@ -20493,21 +20460,6 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. */
-static enum lmc_status lmc__check_runs(lmc_reader *r)
-{
-    uint64_t total = 0;
-    size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
-        const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
-        LMC__TRY(lmc__add_run(&r->origin, run));
-    }
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
@@ -20523,32 +20475,15 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* The rows of a run, made of the headers of its blocks, each of which says where the next one
- * begins. code: all of the run's. */
-static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
-                                      const uint8_t *code, uint8_t *rows)
-{
-    size_t left = (size_t)(run->end - run->at), i;
-    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
-        lmc_block_info info;
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__VALID(info.encoded_size <= left);
-        lmc__store32(rows, (uint32_t)info.encoded_size);
-        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
-        code += info.encoded_size;
-        left -= info.encoded_size;
-    }
-    return LMC_OK;
-}
-
-/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. They have half the size of what is kept
- * of them, in whose second half they are until then. */
+/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
+ * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the room
+ * for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
+                   rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
     uint64_t at = run->at;
     lmc__block_place *place;
     uint8_t *row;
@@ -20557,19 +20492,29 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
     row = t->blocks.data + t->blocks.size + (size_t)size;
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, row));
-    else
-        LMC__TRY(lmc__read_at(
-            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            row, (size_t)size));
+    if (!code)
+        LMC__TRY(
+            lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
     place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
-    for (i = 0; i < n; i++, row += LMC__BLOCK_ENTRY_SIZE) {
-        const uint32_t encoded = lmc__load32(row), header_crc = lmc__load32(row + 4);
+    for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
+        uint32_t encoded, header_crc;
+        if (code) {
+            const size_t left = (size_t)(run->end - at);
+            lmc_block_info info;
+            LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+            LMC__VALID(info.encoded_size <= left);
+            encoded = (uint32_t)info.encoded_size;
+            header_crc = lmc__load32(code + LMC__BLOCK_CRC_AT);
+            code += encoded;
+        } else {
+            encoded = lmc__load32(row);
+            header_crc = lmc__load32(row + 4);
+        }
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        place[i].at = at;
-        place[i].size = encoded;
-        place[i].header_crc = header_crc;
+        place->at = at;
+        place->size = encoded;
+        place->header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
@@ -20578,15 +20523,21 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
- * will be told. */
-static enum lmc_status lmc__keep_rows(lmc_reader *r)
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
+ * open the file: whoever wants them will be told. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t total = 0;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        const lmc__reader_run *const run = lmc__run_at(r, i);
         enum lmc_status status = LMC_OK;
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+        if (!lmc__add_total(&total, run->run.size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__check_predictions(&r->origin, &run->run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        if (rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row >= r->held_at)
             status = lmc__load_rows(r, i, NULL);
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
@@ -20602,16 +20553,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const uint64_t total = r->source.size;
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint8_t header[LMC__HEADER_SIZE];
+    const uint8_t *trailer;
     uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
-
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
+    trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
@@ -20627,9 +20578,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
-    LMC__TRY(lmc__keep_rows(r));
-    lmc__let_go(r);
-    r->is_complete = 1;
+    lmc__free_buffer(&r->held);
     return LMC_OK;
 }
 
@@ -20646,18 +20595,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
- * number is known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
-                          uint64_t position)
-{
-    return number < stream->first_run + stream->n_runs &&
-           lmc__run_at(r, number)->run.start <= position &&
-           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. Of one without runs (salvage): first_run. */
+ * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without runs
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -20872,7 +20812,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large, the code is read in
  * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
@@ -20939,8 +20879,9 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         const lmc__run *run;
         const uint8_t *found;
         uint64_t at;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
+        LMC__CHECK(number < stream->first_run + stream->n_runs, LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(run->start <= offset && offset - run->start < run->size, LMC_ERR_LOST);
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -20969,7 +20910,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
-    lmc__let_go(r);
+    lmc__free_buffer(&r->held);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -21248,7 +21189,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
 {
     const lmc__stream *stream;
     if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
@@ -21272,7 +21213,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     const lmc__stream *stream;
     uint64_t from = 0, to = 0, last;
     if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     if (size != 0) { /* there may be no run at all */
@@ -21440,7 +21381,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
-        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
@@ -21670,19 +21611,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So one pointer is both. What differs is reached by read_run and free_extra. source and options
- * are copied; what they point to is the caller's, and must stay until the reader is freed. */
-
-/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
-static void lmc__share_meter(lmc_reader *r)
-{
-    const lmc_base *const base = r->options.base;
-    const lmc_reader *const below = base && base->read == lmc__read_as_base
-                                        ? (const lmc_reader *)base->user
-                                        : r->options.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
-}
+ * So one pointer is both. What differs is reached by read_run and free_extra. */
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
@@ -21694,27 +21623,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
+    const lmc_reader *below;
     lmc_reader *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
         return LMC_ERR_ARGUMENT;
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->options = o;
+    r->read_run = lmc__read_indexed_run;
+    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    r->coder = o.lender ? o.lender->coder : &r->own_coder;
+    lmc__init_tables(&r->tables, o.alloc_user);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    lmc__share_meter(r);
-    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
+    /* the base's meter, if that is known to be a reader, too: one request to this is one to all */
+    below =
+        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -21726,18 +21660,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
- * they are read. */
-static enum lmc_status lmc__open_by_index(lmc_reader *r)
-{
-    r->read_run = lmc__read_indexed_run;
-    return lmc__open_intact(r);
-}
-
 LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
-    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
+    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
@@ -21818,7 +21744,6 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__digester digester;
     lmc__coder *coder;
     enum lmc_status status;
-    size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
@@ -21840,10 +21765,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
-        for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
-                   LMC_FINGERPRINT_SIZE);
+        lmc__keep_fingerprints(file, body.data);
     }
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);

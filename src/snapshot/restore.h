@@ -31,18 +31,14 @@
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
- * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
- * refers to this snapshot.
+ * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
+ * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
+ * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
+ * if its stream is one file. begin_file and end_file come between waves.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come.
- *
- * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
- * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
- * Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
