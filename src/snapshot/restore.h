@@ -47,7 +47,9 @@ typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
     lmc__buffer key;            /* of the metadata, with a zero byte behind it */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -67,7 +69,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -111,7 +112,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     const lmc_file *const file = &lmc__restored_file(r)->file;
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -133,7 +134,6 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
     if (f->is_unread) {
         f->unread_at = r->index.fingerprints_at - 4;
@@ -153,8 +153,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
         size_t size = 0; /* of those pieces that are the file's */
         r->digester.fingerprints = lmc__index_fingerprints(&r->index);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
         if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
@@ -467,29 +466,29 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           lmc__cursor *metadata, uint32_t *n)
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
+    LMC__VALID(r->body.size >= entries->size);
+    c.p = r->body.data;
     c.end = r->body.data + r->body.size;
+    LMC__VALID(memcmp(c.p, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(c.p + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
+    *n = lmc__load32(c.p + LMC__INDEX_METADATA_AT);
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
+    LMC__VALID(memcmp(c.p + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    c.p += entries->size;
     *metadata = c;
-    *n = head.n_metadata;
     LMC__TRY(lmc__check_metadata(&c, *n));
     LMC__TRY(lmc__skip_records(&c));
     LMC__TRY(lmc__collect_items(&r->items, &r->listing));
     lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__VALID(memcmp(r->body.data + LMC__INDEX_FINGERPRINT_AT, fingerprint,
+                      LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
     LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
@@ -572,7 +571,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -582,19 +580,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);

@@ -53,6 +53,7 @@ struct lmc_writer {
     lmc__buffer carry;
     /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
     lmc__buffer quantizers;
+    lmc__buffer hashes; /* of all files, with options.content_hashes */
     /* small files that wait to be written together: their bytes, one after another */
     lmc__buffer group;
     lmc_writer_options options;
@@ -68,7 +69,6 @@ struct lmc_writer {
     lmc__planner plan;
     int in_file;
     lmc__digester digester;
-    lmc__hasher hasher; /* with options.content_hashes */
 
     /* the run at hand; where it is from: */
     lmc__run run;
@@ -194,19 +194,22 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
     uint64_t size = 0;
-    size_t i;
+    size_t i, k;
     if (n == 0) return LMC_OK;
     c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
-    w->digester.fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &lmc__job_at(c, i)->job;
-        const uint8_t *const content = lmc__job_at(c, i)->content;
-        const size_t head_size = lmc__job_at(c, i)->head_size;
-        const uint8_t *start = job->dst - head_size;
-        if (w->options.content_hashes && !w->in_group)
-            LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
+        const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+        const lmc__job *const job = &block_job->job;
+        const size_t head_size = block_job->head_size;
+        const uint8_t *start = job->dst - head_size,
+                      *content = block_job->content ? block_job->content : job->src;
+        w->digester.fingerprints = lmc__index_fingerprints(&w->index); /* which has grown */
+        for (k = 0; k < block_job->n_pieces; k++) {
+            const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
+            lmc__absorb_piece(&w->digester, piece, content);
+            content += piece->size;
+        }
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, "RUN ", start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
@@ -217,7 +220,7 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         w->offset += head_size + job->dst_size;
         size += job->src_size;
     }
-    w->contents.size = 0;
+    w->contents.size = c->pieces.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size);

@@ -90,13 +90,9 @@ static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const u
     lmc__digester *const d = &w->digester;
     lmc__index_file(&w->index, file);
     lmc__begin_digester(d, file);
+    if (w->options.content_hashes) LMC__TRY(lmc__begin_hashes(d, &w->hashes));
     d->fingerprints = lmc__index_fingerprints(&w->index);
     lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
-    if (w->options.content_hashes) {
-        lmc__begin_hashes(&w->hasher, file);
-        LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
-        LMC__TRY(lmc__end_hashes(&w->hasher));
-    }
     lmc__index_file_end(&w->index, d, file, file->size);
     return LMC_OK;
 }
