@@ -39,35 +39,6 @@
  *
  * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
-/* Straight to the sink, behind what waits to be written. */
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
-    w->offset += size;
-    return LMC_OK;
-}
-
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
-static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
-{
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
-}
-
-/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
-{
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
-    return lmc__write_body(w, kind, &w->body);
-}
-
 /* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
 static unsigned lmc__plan_features(const lmc_writer_options *options)
 {
@@ -98,19 +69,16 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.task = lmc__encode_snapshot_task;
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
-    lmc__init_listing(&w->plan.listing, options->alloc_user);
+    lmc__init_listing(&w->listing, options->alloc_user);
     lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
-    status =
-        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
+    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->alloc_user);
     if (status == LMC_OK)
         status = lmc__open_index(&w->index, options->max_index_size, options->alloc_user);
-    if (status == LMC_OK) status = lmc__list_backwards(&w->plan.origin);
-    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->plan.origin.user = &w->plan;
-    w->plan.options = &w->options;
+    if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
+    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->origin.user = w;
     lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.fingerprint : NULL, w->coder.wave.k);
+                    options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -134,10 +102,9 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
         lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
-    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
-    lmc__free_listing(&w->plan.listing);
-    lmc__free_origin(&w->plan.origin);
+    lmc__free_listing(&w->listing);
+    lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
@@ -153,13 +120,13 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
-    lmc__listing *const listing = &w->plan.listing;
+    lmc__listing *const l = &w->listing;
     enum lmc_status status;
     int is_small;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    if (l->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
     if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
     for (i = 0; i < file->n_tensors && file->tensors; i++) {
         if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
@@ -170,42 +137,37 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size);
+    status = lmc__list_files(l, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (is_small) {
-        lmc__begin_waiting(w);
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
-    LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
-    lmc__index_file(&w->index, &w->plan.file);
-    w->in_file = 1;
-    w->run_left = 0;
+    w->file = &lmc__listed_at(l, l->n_files - 1)->file;
+    w->left = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE - 1 : file->size;
+    w->default_dtype = default_dtype;
     w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->plan.file);
-    return w->options.content_hashes ? lmc__begin_hashes(&w->digester, &w->hashes) : LMC_OK;
+    lmc__begin_digester(&w->digester, w->file);
+    if (w->options.content_hashes) LMC__TRY(lmc__begin_hashes(&w->digester, &w->hashes));
+    w->in_file = 1;
+    w->is_waiting = is_small;
+    if (is_small) return LMC_OK;
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
+    lmc__index_file(&w->index, w->file);
+    return lmc__plan_file(w, file);
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    lmc__listed_file *f;
-    uint64_t size;
     size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+    if (lmc__is_size_unknown(w)) {
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         LMC__TRY(lmc__encode_wave(w));
-    }
-    size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
-    if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
-    f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
-    lmc__index_file_end(&w->index, &w->digester, &f->file, size);
-    lmc__stream_at(&w->plan.listing, f->stream)->size = size;
+    } else if (w->left != 0) return LMC_ERR_ARGUMENT;
     w->in_file = 0;
+    if (w->is_waiting) return lmc__end_waiting(w);
+    lmc__index_file_end(&w->index, &w->digester, w->file, w->digester.absorbed);
+    lmc__stream_at(&w->listing, w->listing.n_streams - 1)->size = w->file->size;
     return LMC_OK;
 }
 
@@ -297,11 +259,10 @@ LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
     body->size = 0;
     LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
     body->data[0] = LMC__HASH_SHA256;
-    LMC__TRY(lmc__hash_snapshot(body->data + LMC__HASH_HEAD_SIZE, &w->plan.listing, w->hashes.data,
+    LMC__TRY(lmc__hash_snapshot(body->data + LMC__HASH_HEAD_SIZE, &w->listing, w->hashes.data,
                                 w->carry.data, w->n_metadata, &w->body));
     LMC__TRY(lmc__append(body, w->hashes.data, w->hashes.size));
-    LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    return lmc__write_body(w, "hash", body);
+    return lmc__write_section(w, "hash", body);
 }
 
 /* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
@@ -311,12 +272,12 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t trailer[LMC__TRAILER_SIZE];
     lmc__buffer *const entries = &w->index.entries;
     uint64_t n_sections, index_at;
-    if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    if (w->in_file || w->is_finished || w->listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
+    n_sections = (uint64_t)w->listing.n_streams + w->n_runs + w->n_sections +
                  (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
+    LMC__TRY(lmc__collect_items(&w->body, &w->listing));
     lmc__snapshot_fingerprint(&w->body, w->fingerprint);
     LMC__TRY(lmc__sort_metadata(w));
     LMC__TRY(lmc__write_added_sections(w));
@@ -352,15 +313,11 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
-                                : lmc__write_bytes(w, (const uint8_t *)data, size));
+    LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__stream_waiting(w, stream)
-                                : lmc__write_stream(w, stream));
+    LMC__STICKY(lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
