@@ -162,11 +162,11 @@ class Writer:
     def _open(self, target: Any, has_room: bool) -> Any:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
-            if path.endswith((".safetensors", ".pt", ".pth", ".ckpt")):
+            suffix = _lmc.suffix(os.fsencode(path))
+            if suffix:
                 import warnings
 
-                what = "safetensors" if path.endswith(".safetensors") else "files of torch.save()"
-                text = f"{path} becomes an LMC file, which nothing that reads {what} knows: give it a name that ends in .lmc"
+                text = f"{path} becomes an LMC file, which nothing that reads *{suffix} knows: give it a name that ends in .lmc"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
             self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
             try:
