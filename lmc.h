@@ -1567,8 +1567,11 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries */
-#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
+#define LMC__INDEX_BODY_SIZE 88u /* without entries: copy of the file's header, and */
+#define LMC__INDEX_FINGERPRINT_AT 64u
+#define LMC__INDEX_SECTIONS_AT 80u /* how many, */
+#define LMC__INDEX_METADATA_AT 84u /* and how many entries of metadata */
+#define LMC__BLOCK_ENTRY_SIZE 8u   /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
@@ -3243,16 +3246,43 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * over.
  */
 
-/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
+/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
+ * constant. */
+#define LMC__WITH_WIDTH(statement, constant)                                                       \
+    {                                                                                              \
+        const unsigned w = constant;                                                               \
+        statement;                                                                                 \
+        break;                                                                                     \
     }
-#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
+#define LMC__FOR_WIDTH(statement)                                                                  \
+    switch (width) {                                                                               \
+    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
+    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
+    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
+    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    }
+
+/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
+ * right one: in one function for all widths, gcc runs out of registers for the counters and
+ * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+#define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
+    attributes void name##_##w parameters                                                          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        name##_loop arguments;                                                                     \
+    }
+#define LMC__DEFINE_WIDTHS(name, attributes, parameters, arguments)                                \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 1)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 2)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 4)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 8)
+#define LMC__CALL_WIDTH(name, arguments)                                                           \
+    switch (width) {                                                                               \
+    case 1: name##_1 arguments; break;                                                             \
+    case 2: name##_2 arguments; break;                                                             \
+    case 4: name##_4 arguments; break;                                                             \
+    default: name##_8 arguments;                                                                   \
+    }
 
 /* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
  * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
@@ -3307,17 +3337,21 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
- * may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. */
+LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
+    else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
+}
+
+/* The vector tiers end with this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
-    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
-    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
-    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                             unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__join_by_order(dst, planes, n, w, order));
 }
 
 #ifndef LMC_NO_ENCODER
@@ -3367,15 +3401,19 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 }
 
 /* Copies of a body, as of join. */
+LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                     unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__split_body(planes, src, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__split_body(planes, src, n, width, LMC__ORDER_INTEGER);
+    else lmc__split_body(planes, src, n, width, LMC__ORDER_NONE);
+}
+
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
-    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
-    else if (order) lmc__split_body(planes, src, n, w, LMC__ORDER_INTEGER);                        \
-    else lmc__split_body(planes, src, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                              unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__split_by_order(planes, src, n, w, order));
 }
 #endif
 
@@ -3515,17 +3553,15 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                    unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                    unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(join_body)(dst, planes, n, w, order));
 }
 #ifndef LMC_NO_ENCODER
 LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                     unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(split_body)(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                     unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(split_body)(planes, src, n, w, order));
 }
 #endif
 #endif
@@ -3536,9 +3572,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__split_body_avx512(planes, src, n, w, order));
 }
 #endif /* LMC_NO_ENCODER */
 #endif
@@ -5722,9 +5756,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
-#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
 }
 #endif
 
@@ -5769,10 +5801,8 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                                           unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] =
+                       lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
 /* The keys of each class: from first[c] on, so many more. */
@@ -5804,10 +5834,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
                                               uint8_t more)
 {
     __m256i low, high;
-#define LMC__CALL(w)                                                                               \
-    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
+                   high = lmc__load_keys_avx2(base + 32 * w, w));
     return lmc__in_range_avx2(low, high, first, more);
 }
 
@@ -5911,22 +5939,16 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
-    {                                                                                              \
-        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
-        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
-    }
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+        lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
+    });
 }
 LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
                                                   uint8_t first, uint8_t more)
 {
     __m512i keys;
-#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
 }
@@ -6022,10 +6044,8 @@ LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__M
                                           unsigned width)
 {
     unsigned set;
-#define LMC__CALL(w)                                                                               \
-    for (set = 0; set < finder->n_sets; set++) lmc__find_set(found, n_of, finder, set, base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (set = 0; set < finder->n_sets; set++)
+                       lmc__find_set(found, n_of, finder, set, base, w));
 }
 
 /* n_of, at the end of a loop. */
@@ -6156,9 +6176,7 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
         const size_t m = lmc__min(LMC__STRIP_ELEMENTS(width), block->n - done->n);
         memcpy(copy, src + done->n * width, m * width);
         done->crc = k->crc32c(done->crc, copy, m * width);
-#define LMC__CALL(w) lmc__group_body(classes, copy, block, w, done, m)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(lmc__group_body(classes, copy, block, w, done, m));
     }
     memcpy(classes->n, done->next, sizeof classes->n);
     return done->crc;
@@ -6268,9 +6286,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__group_loop_neon(k, classes, src, block, w, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
@@ -6311,7 +6327,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
  * half's, which begins where the first one's elements end, puts that right. */
-LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
+LMC__INLINE_AVX2 void lmc__group_avx2_loop(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
 {
@@ -6381,24 +6397,17 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
-                                                  const lmc__delta_block *block,                   \
-                                                  lmc__delta_progress *done)                       \
-    {                                                                                              \
-        lmc__group_loop_avx2(classes, src, block, width, done);                                    \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
-#undef LMC__DEFINE_GROUP
+LMC__DEFINE_WIDTHS(lmc__group_avx2, LMC__LOOP_AVX2,
+                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
+                    lmc__delta_progress *done),
+                   (classes, src, block, width, done))
 
 LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
                                           const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__group_avx2, (classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 
@@ -6410,7 +6419,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
-LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
+LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
 {
@@ -6473,24 +6482,17 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
-        const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
-        lmc__delta_progress *done)                                                                 \
-    {                                                                                              \
-        lmc__group_loop_avx512(classes, src, block, width, done);                                  \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
-#undef LMC__DEFINE_GROUP
+LMC__DEFINE_WIDTHS(lmc__group_avx512, LMC__LOOP_AVX512,
+                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
+                    lmc__delta_progress *done),
+                   (classes, src, block, width, done))
 
 LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
                                               const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__group_avx512, (classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
@@ -6560,9 +6562,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__ungroup_body(dst, sides, block, w, done));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -6620,10 +6620,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache. */
-LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
-                                            const lmc__spread *spread,
-                                            const lmc__delta_block *block, unsigned width,
-                                            lmc__delta_progress *done)
+LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__spread *spread, const lmc__delta_block *block,
+                                           unsigned width, lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
@@ -6689,15 +6688,10 @@ LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
-        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
-        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
-    {                                                                                              \
-        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, dst, spread, block, width, done))
 
 /* They do not stream: each strip is read again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
@@ -6709,9 +6703,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -6725,7 +6717,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
  *     v after      x A x x B x C x ... */
-LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
                                                  lmc__delta_progress *done)
@@ -6801,15 +6793,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
-        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
-        lmc__streaming streaming, lmc__delta_progress *done)                                       \
-    {                                                                                              \
-        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,
+                    lmc__streaming streaming, lmc__delta_progress *done),
+                   (dst, spread, block, width, streaming, done))
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const lmc__class_sides *sides,
@@ -6820,9 +6807,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_avx512, (dst, &spread, block, streaming, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -6902,9 +6887,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__patch_body(dst, changes, block, w, done, undo));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -7136,12 +7119,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__CALL_CHUNK(isa, w)                                                                    \
-    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
-                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
-                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
-#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
-#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
 #define LMC__DEFINE_PATCH(isa, attribute)                                                          \
     attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -7163,7 +7140,11 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                    &pending, &done, out + j * width, from + j * width,                            \
+                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
+                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
             done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
@@ -7173,9 +7154,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
-#undef LMC__CALL_avx2
-#undef LMC__CALL_avx512
-#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/changes.h ========================================================================= */
@@ -7255,21 +7233,19 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
  * are and were: from its copies. */
 static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
                               size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width){
-#define LMC__CALL(w)                                                                               \
-    for (; n_kept < n_changed; n_kept++)                                                           \
-    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t
-    lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
-                        size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                        unsigned width)
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
+                                            const lmc__changed *changed, size_t most,
+                                            const uint8_t *src, const uint8_t *base, size_t n,
+                                            unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -7308,9 +7284,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 
@@ -7378,9 +7352,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 #endif
@@ -7417,10 +7389,8 @@ static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
 static void lmc__rank_classes(lmc__ranking *r, unsigned width)
 {
     size_t j = 0;
-#define LMC__CALL(w)                                                                               \
-    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; j < r->n_changed; j++) r->ranks[j] =
+                       r->class_of[lmc__key_at(r->before, j, w)]);
 }
 #endif
 
@@ -7505,9 +7475,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
     lmc__rank_classes(&r, width);
-#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__rank_loop_neon(&r, n, w, grouping));
     lmc__rank_rest(&r, n, width);
 }
 #endif
@@ -15319,10 +15287,7 @@ typedef struct lmc__snapshot_job {
     uint8_t *content;
     int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
     size_t run;     /* a reader's: number of its run */
-    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
-     * only compared */
-    int is_written;
-    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    int is_unread;  /* restoring: its prediction is not there, so only its payload is checked */
     uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
@@ -15346,6 +15311,9 @@ typedef struct lmc__coder {
     unsigned out_number; /* the wave at hand makes out[out_number] */
     lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
+    /* restoring in place: an earlier attempt has written the wave's blocks, which dst has already,
+     * so they are only compared */
+    int is_written;
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
@@ -15550,12 +15518,9 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = lmc__check_payload(c->wave.k, job->job.src, info);
         return;
     }
-    if (job->is_written) {
-        job->job.status =
-            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    } else {
-        content = lmc__decode_job(&c->wave, &job->job, worker);
-    }
+    if (!c->is_written) content = lmc__decode_job(&c->wave, &job->job, worker);
+    else if (c->wave.k->crc32c(0, content, info->size) != info->crc)
+        job->job.status = LMC_ERR_BASE_WRONG;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -16128,17 +16093,6 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-LMC__COLD static void lmc__free_listing(lmc__listing *l)
-{
-    size_t i;
-    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
-    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
-    l->n_files = l->n_streams = 0;
-    lmc__free_buffer(&l->files);
-    lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths.table);
-}
-
 /* One more stream, without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
@@ -16169,6 +16123,14 @@ static void lmc__remove_stream(lmc__listing *l)
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
     l->streams.size = l->n_streams * sizeof *stream;
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    while (l->n_streams != 0) lmc__remove_stream(l);
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths.table);
 }
 
 #ifndef LMC_NO_ENCODER
@@ -17023,8 +16985,8 @@ typedef struct lmc__index_builder {
     lmc__buffer run_body; /* of the run at hand */
     uint64_t limit;       /* on the size of entries and rows */
     uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
-    size_t facts_at, fingerprints_at, facts_end;
+    /* in entries, of the file at hand: the last of its facts, and where they end */
+    size_t fingerprints_at, facts_end;
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -17092,8 +17054,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
 
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
-    b->facts_at = b->facts_end;
-    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
+    b->fingerprints_at = b->facts_end + lmc__facts_head_size(file);
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
@@ -17119,10 +17080,9 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
                                           uint64_t file_size)
 {
-    uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, file_size);
     lmc__store32(d->fingerprints - 4, d->file_crc);
     file->size = file_size;
     file->crc = d->file_crc;
@@ -17139,62 +17099,51 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-typedef struct lmc__index_head {
-    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    uint32_t n_sections, n_metadata;
-} lmc__index_head;
-
-#ifndef LMC_NO_ENCODER
-static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
-{
-    memcpy(dst, head->header, LMC__HEADER_SIZE);
-    memcpy(dst + 64, head->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__store32(dst + 80, head->n_sections);
-    lmc__store32(dst + 84, head->n_metadata);
-}
-#endif
-
-/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
-{
-    memcpy(head->header, p, LMC__HEADER_SIZE);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
-    head->n_sections = lmc__load32(p + 80);
-    head->n_metadata = lmc__load32(p + 84);
-}
-
-/* Names and fingerprints of everything in the list that has them; items point into it. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
+/* Names and fingerprints of everything in the list that has them, which point into it, and that of
+ * the snapshot, which they make. */
+static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
+                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     size_t i;
     items->size = 0;
     for (i = 0; i < l->n_files; i++)
         LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
+    lmc__snapshot_fingerprint(items, fingerprint);
     return LMC_OK;
 }
 
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in the keys, NUL-terminated */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings. */
-LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+ * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
+ * where they are. */
+LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
+                                                     lmc__buffer *entries)
 {
     lmc__item last, next;
-    uint32_t i;
     last.name = NULL;
     last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
+    for (; n > 0; n--) {
+        lmc__metadata_entry entry;
         LMC__VALID(lmc__left(c) >= 8);
-        key_size = lmc__take32(c);
-        value_size = lmc__take32(c);
-        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
-        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
-        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
-        next.size = key_size;
-        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        next.size = lmc__take32(c);
+        entry.size = lmc__take32(c);
+        LMC__VALID(next.size >= 1 && next.size <= LMC__MAX_STRING &&
+                   entry.size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)next.size + entry.size);
+        next.name = lmc__take_bytes(c, next.size);
+        entry.value = lmc__take_bytes(c, entry.size);
+        LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        entry.key_at = keys->size;
+        LMC__TRY(lmc__append(keys, next.name, next.size));
+        LMC__TRY(lmc__append(keys, NULL, 1));
+        LMC__TRY(lmc__append(entries, &entry, sizeof entry));
     }
     return LMC_OK;
 }
@@ -17408,34 +17357,22 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
- * Where a base is refused. In this order; each check rests on those before it.
+ * Where a base is refused, in this order; each check rests on those before it:
  *
- *   what is checked                  where                            when             status
- *   -------------------------------  -------------------------------  ---------------  ------------
- *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
- *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
- *                                    lmc__read_prediction             a block is read  BASE_MISSING
- *                                    lmc__restore, nothing written    the end          BASE_MISSING
- *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
- *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
- *   header                                                            opening
- *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
- *   base has                                                          opening          salvage
- *                                                                                      BASE_WRONG
- *   the base can be read             lmc_base.read                    a block is read  what it says
- *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
- *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
- *   blocks, within all               lmc__restore                     the end
- *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
- *   the delta's                                                       done_size
- *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
- *   paths, kinds, sizes
+ *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
+ *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
+ *                                        BASE_WRONG
+ *   a run       lmc__check_run_features  the header names none: CORRUPT
+ *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
+ *                                        contradicts itself; in salvage, where the header with the
+ *                                        fingerprint may be lost, BASE_WRONG
+ *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
+ *                                        without, and checked if nothing is written
+ *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
+ *                                        prediction by the snapshot's own CHECKSUM
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
- * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
- * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
- * own, a Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -17495,11 +17432,15 @@ static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+static size_t lmc__count_items(const lmc__origin *o) { return o->items.size / sizeof(lmc__item); }
+static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *item)
+{
+    return o->base->get_file(o->base->user, item->file_number);
+}
 /* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size
-                        : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
 /* The base that the header names is the one at hand. In place that is for the caller to know. */
@@ -17513,61 +17454,43 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
- * 1. */
-static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
+ * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
-    const lmc__item *const item = lmc__get_item(o, *i);
-    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
-        memcmp(item->name, name, item->size) != 0)
-        return NULL;
-    ++*i;
-    return item;
-}
-
-static size_t lmc__first_named(const lmc__origin *o, const char *name)
-{
-    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
-}
-
-static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
-{
-    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
-}
-
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
- * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
- * path: optimizer states have the names of their weights. */
-LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                          const char *dtype, uint64_t size)
-{
-    size_t i = lmc__first_named(o, name);
-    const lmc__item *item;
-    uint32_t found = 0;
-    while ((item = lmc__next_named(o, name, &i)) != NULL) {
-        if ((item->tensor != NULL) != (dtype != NULL) ||
-            (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
-            continue;
-        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
-        if (!found) found = (uint32_t)i;
+    const lmc__item *const items = lmc__get_item(o, 0);
+    const size_t n = (size_t)lmc__min64(lmc__count_items(o), UINT32_MAX),
+                 name_size = strlen(part->name);
+    size_t i = lmc__find_name(items, n, part->name, 0);
+    for (; i < n && items[i].size == name_size && memcmp(items[i].name, part->name, name_size) == 0;
+         i++) {
+        const lmc_tensor *const t = items[i].tensor;
+        const uint64_t size = lmc__item_size(o, &items[i]);
+        if (part->path && strcmp(lmc__file_of_item(o, &items[i])->path, part->path) != 0) continue;
+        if (dtype ? size == part->size && strcmp(t ? t->dtype : "", dtype) == 0
+                  : part->offset <= size && part->size <= size - part->offset)
+            return (uint32_t)i + 1;
     }
-    return found;
+    return 0;
 }
 
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const lmc__item *item;
-    size_t i;
-    if (!part->name) return 0;
-    i = lmc__first_named(o, part->name);
-    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
-        const uint64_t size = lmc__item_size(o, item);
-        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
-            part->size <= size - part->offset)
-            return (uint32_t)i;
-    }
-    return 0;
+    return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
+
+/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
+ * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
+ * their weights. */
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
+{
+    lmc_base_part part = {path, name, 0, size};
+    const uint32_t found = lmc__find_part(o, &part, dtype);
+    part.path = NULL;
+    return found ? found : lmc__find_part(o, &part, dtype);
+}
+
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -17594,10 +17517,9 @@ static int lmc__compare_ends(const void *a, const void *b)
 
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
-    const size_t n = o->items.size / sizeof(lmc__item);
     lmc__item spare;
     size_t i;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < lmc__count_items(o); i++) {
         const lmc__item *const item = lmc__get_item(o, i);
         if (item->tensor)
             LMC__TRY(
@@ -17624,12 +17546,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
-}
-
 /* So many names with one end are looked at. */
 #define LMC__MAX_ENDS 64u
 
@@ -17650,7 +17566,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
+        if (!lmc__is_like(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
         found = (uint32_t)item->file_number + 1;
     }
@@ -17706,48 +17622,38 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of the run, which has a prediction, maps to bytes that are there. */
-LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                                    const lmc__segment *s,
-                                                    enum lmc_status not_in_base)
-{
-    const enum lmc_status refused =
-        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
-    const size_t number = s->base - 1;
-    uint64_t size;
-    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
-        LMC__CHECK(
-            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
-            refused);
-        return LMC_OK;
-    }
-    if (run->prediction == LMC__PREDICT_BASE) {
-        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
-        size = lmc__item_size(o, lmc__get_item(o, number));
-    } else { /* of a file that is known by the run's section */
-        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *f;
-        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
-        f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(f->is_described, refused);
-        LMC__TRY(lmc__get_text_size(f, &size));
-    }
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
-    return LMC_OK;
-}
-
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. */
-static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
-                                              enum lmc_status not_in_base)
+ * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
+ * known of it; in place predictions have their own place. */
+LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                                        enum lmc_status not_in_base)
 {
+    const int is_base = run->prediction == LMC__PREDICT_BASE;
+    const enum lmc_status refused = is_base ? not_in_base : LMC_ERR_CORRUPT;
     uint32_t i;
-    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
-    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++)
-        if (run->segments[i].base)
-            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
+    for (i = 0; i < run->n_segments && (o->base || !is_base); i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const size_t number = s->base - 1;
+        uint64_t size;
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+            LMC__CHECK(
+                lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+                refused);
+            continue;
+        }
+        if (is_base) {
+            LMC__CHECK(number < lmc__count_items(o), refused);
+            size = lmc__item_size(o, lmc__get_item(o, number));
+        } else { /* of a file that is known by the run's section */
+            const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+            LMC__CHECK(number < stream->first_file + stream->n_files &&
+                           lmc__listed_at(o->listing, number)->is_described,
+                       refused);
+            LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, number), &size));
+        }
+        LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
+    }
     return LMC_OK;
 }
 
@@ -17838,10 +17744,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN ||
-         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
-        !o->read_back)
-        return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
@@ -18386,7 +18289,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, con
         for (i = 0; i < n_parts && !found.base; i++)
             found.base = lmc__match_part(&p->origin, &parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
-    else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    else found.base = lmc__match_item(&p->origin, f->path, f->path, "", f->size);
     if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
@@ -19151,7 +19054,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->plan.origin.base &&
-        !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
+        !lmc__match_item(&w->plan.origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
     return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }
@@ -19574,15 +19477,13 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
                  (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__snapshot_fingerprint(&w->body, w->fingerprint);
+    LMC__TRY(lmc__identify_listing(&w->body, &w->plan.listing, w->fingerprint));
     LMC__TRY(lmc__sort_metadata(w));
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
@@ -19590,11 +19491,10 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
-    memcpy(counts.header, w->header, sizeof w->header);
-    counts.n_sections = (uint32_t)n_sections;
-    counts.n_metadata = w->n_metadata;
-    memcpy(counts.fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__put_index_head(head, &counts);
+    memcpy(head, w->header, sizeof w->header);
+    memcpy(head + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
+    lmc__store32(head + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
+    lmc__store32(head + LMC__INDEX_METADATA_AT, w->n_metadata);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
         return LMC_ERR_LIMIT;
@@ -19690,7 +19590,7 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  * Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
-    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
     lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
     const lmc_restore_options *options;
@@ -19732,9 +19632,6 @@ typedef struct lmc__restorer {
 
     /* -- the wave at hand -- */
     size_t largest; /* decoded bytes of the largest block of the run */
-    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
-     * again. A wave has only blocks of one sort. */
-    int is_written;
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
@@ -19787,6 +19684,13 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
 }
 
+static enum lmc_status lmc__next_restored(lmc__restorer *r)
+{
+    LMC__TRY(lmc__end_restored(r));
+    r->file++;
+    return lmc__begin_restored(r);
+}
+
 /* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
  * up to there is written now. */
 static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
@@ -19800,12 +19704,11 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece);
         if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
+        if (!r->coder.is_written && !r->coder.write_at)
+            LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
-        LMC__TRY(lmc__end_restored(r));
-        r->file++;
-        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__next_restored(r));
     }
     r->coder.pieces.size = 0;
     return LMC_OK;
@@ -19822,16 +19725,15 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0);
     if (is_reading) {
-        uint64_t size = LMC__FIRST_READ_SIZE;
+        uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        if (r->largest)
-            size = lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
-        size = lmc__min64(size, r->read_limit);
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
         next->size = 0;
-        /* after which size is no more than a size_t holds */
-        LMC__TRY(lmc__reserve(next, r->next_room + size));
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -19971,12 +19873,8 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (stream->is_unknown) stream->size = r->position;
     LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__end_restored(r));
-    while (++r->file < l->n_files) {
-        LMC__TRY(lmc__begin_restored(r));
-        LMC__TRY(lmc__end_restored(r));
-    }
-    return LMC_OK;
+    while (r->file + 1 < l->n_files) LMC__TRY(lmc__next_restored(r));
+    return lmc__end_restored(r);
 }
 
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
@@ -20016,12 +19914,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
-    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
-        LMC__TRY(lmc__decode_wave(r));
-    r->is_written = is_done;
     out = &c->out[c->out_number];
-    /* pointers into it from now on */
+    if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
+        LMC__TRY(lmc__decode_wave(r));
+    c->is_written = is_done;
+    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -20032,7 +19929,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
@@ -20075,8 +19971,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
-    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
-        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
@@ -20105,54 +20000,51 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
- * fingerprint and hashes. What is not known of files is what the index says. */
+ * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
+ * files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                          lmc__cursor *metadata, uint32_t *n)
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
     const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const uint8_t *head, *metadata;
+    uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
     LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
                r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
-    c.end = r->body.data + r->body.size;
+    head = r->body.data;
+    LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
+    c.p = head + LMC__INDEX_BODY_SIZE;
+    c.end = head + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
             lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
     LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    *metadata = c;
-    *n = head.n_metadata;
-    LMC__TRY(lmc__check_metadata(&c, *n));
+    metadata = c.p;
+    n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+               0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
+static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    for (; n > 0 && o->metadata; n--) {
-        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
-        const uint8_t *const key = lmc__take_bytes(c, key_size);
-        r->key.size = 0;
-        LMC__TRY(lmc__append(&r->key, key, key_size));
-        LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
-                             value_size));
-    }
+    const lmc__metadata_entry *const entries =
+        (const lmc__metadata_entry *)(const void *)r->metadata.data;
+    size_t i;
+    for (i = 0; o->metadata && i < r->metadata.size / sizeof *entries; i++)
+        LMC__TRY(o->metadata(o->user, (const char *)r->keys.data + entries[i].key_at,
+                             entries[i].value, entries[i].size));
     return LMC_OK;
 }
 
@@ -20161,8 +20053,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
-    lmc__cursor metadata;
-    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -20188,14 +20078,14 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
+    LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
 }
 
@@ -20270,18 +20160,17 @@ typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
-    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
-    size_t first_block, rows_at;
+    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__metadata_entry {
-    size_t key_at; /* in tables.keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__metadata_entry;
+/* A block, by its row in BLKS: where it begins, its encoded size. */
+typedef struct lmc__block_place {
+    uint64_t at;
+    uint32_t size, header_crc;
+} lmc__block_place;
 
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
@@ -20291,17 +20180,15 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
-    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
-     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
-     * a block's size */
-    lmc__buffer rows, block_at;
+    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
     /* of all runs: how many rows; where BLKS begins */
     uint64_t n_rows, rows_offset;
-    size_t n_metadata;
+    const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
@@ -20401,7 +20288,7 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = r.rows_at = SIZE_MAX;
+    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -20442,23 +20329,6 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
- * NUL-terminated; values stay where they are. */
-static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
-{
-    for (t->n_metadata = n; n > 0; n--) {
-        const uint32_t key_size = lmc__take32(&c);
-        lmc__metadata_entry entry;
-        entry.size = lmc__take32(&c);
-        entry.key_at = t->keys.size;
-        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
-        LMC__TRY(lmc__append(&t->keys, NULL, 1));
-        entry.value = lmc__take_bytes(&c, entry.size);
-        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-    }
-    return LMC_OK;
-}
-
 /* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
  * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
  * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
@@ -20470,31 +20340,28 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
-    lmc__index_head head;
-    lmc__cursor metadata;
-    uint32_t i;
+    uint32_t i, n_sections;
     memset(&x, 0, sizeof x);
     x.t = t;
     x.c.p = body + LMC__INDEX_BODY_SIZE;
     x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
-    lmc__get_index_head(&head, body);
-    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
-    else LMC__TRY(lmc__check_header(head.header, k));
-    x.features = lmc__get_features(head.header);
-    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
+    else LMC__TRY(lmc__check_header(body, k));
+    x.features = lmc__get_features(body);
+    n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
+    for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    metadata = x.c;
-    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
-    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->metadata_at = x.c.p;
+    t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
     t->listing.has_records |= lmc__left(&x.c) != 0;
     LMC__TRY(lmc__skip_records(&x.c));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
+    LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
@@ -20572,12 +20439,11 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
- * until those of another run are. */
-static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
+/* Block i of a run whose rows were read. Valid until those of another run are. */
+static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const uint64_t *)(const void *)r->tables.block_at.data +
-           lmc__run_at(r, number)->first_block;
+    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
+           lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -20649,8 +20515,7 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
 }
 
 /* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base only if that is at hand: a delta may be listed
- * without. */
+ * predict them are there. */
 static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
     uint64_t total = 0;
@@ -20658,8 +20523,7 @@ static enum lmc_status lmc__check_runs(lmc_reader *r)
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
         const lmc__run *const run = &lmc__run_at(r, i)->run;
         if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
         LMC__TRY(lmc__add_run(&r->origin, run));
     }
     return LMC_OK;
@@ -20699,38 +20563,39 @@ static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run
 }
 
 /* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. */
+ * of which they are made; or NULL: they are read from BLKS. They have half the size of what is kept
+ * of them, in whose second half they are until then. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
     const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
-    uint64_t at = run->at, *block_at;
+    uint64_t at = run->at;
+    lmc__block_place *place;
+    uint8_t *row;
     size_t i;
     if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->rows, size));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
+    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
+    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (code) LMC__TRY(lmc__make_rows(r, run, code, row));
     else
         LMC__TRY(lmc__read_at(
             r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            t->rows.data + rows_at, (size_t)size));
-    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
-    for (i = 0; i < n; i++) {
-        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+            row, (size_t)size));
+    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    for (i = 0; i < n; i++, row += LMC__BLOCK_ENTRY_SIZE) {
+        const uint32_t encoded = lmc__load32(row), header_crc = lmc__load32(row + 4);
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        block_at[i] = at;
+        place[i].at = at;
+        place[i].size = encoded;
+        place[i].header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    block_at[i] = at;
-    t->rows.size += (size_t)size;
-    t->block_at.size += 8 * ((size_t)n + 1);
-    run->rows_at = rows_at;
-    run->first_block = first_block;
+    run->first_block = t->blocks.size / sizeof *place;
+    t->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
@@ -20747,11 +20612,6 @@ static enum lmc_status lmc__keep_rows(lmc_reader *r)
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
     return LMC_OK;
-}
-
-static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
-{
-    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
@@ -20838,10 +20698,12 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t block = (position - run->run.start) / run->run.block_size;
+    const lmc__block_place *place;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
+    place = lmc__block_at(r, number, block);
+    *found = place->at + (is_end ? place->size : 0);
     return LMC_OK;
 }
 
@@ -20922,13 +20784,11 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
-    const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
-    LMC__TRY(
-        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
-               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
-    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
+    const lmc__block_place *const place = lmc__block_at(r, number, block);
+    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, place->size, (uint32_t)block, info));
+    LMC__VALID(info->encoded_size == place->size &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == place->header_crc);
+    LMC__VALID(info->size == lmc__block_size_at(&lmc__run_at(r, number)->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -20938,11 +20798,10 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
+    const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
     if (r->options.parallel_reads) /* src is in the coder's buffer */
-        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
-                                   (size_t)(block_at[1] - block_at[0]));
+        job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
@@ -20958,7 +20817,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
-    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const lmc__block_place *const place = lmc__block_at(r, x->number, 0);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
@@ -20971,14 +20830,14 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         memset(block_job, 0, sizeof *block_job);
         block_job->run = x->number;
         job->number = (uint32_t)block;
-        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->src = c->in[0].data + (size_t)(place[block].at - place[x->first].at);
         job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
         job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
         job->dst = x->dst + (size_t)(at + job->skip - x->offset);
         if (run->prediction != LMC__PREDICT_ZERO)
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
@@ -21004,13 +20863,15 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
     const uint64_t last = (x.end - 1) / run->block_size;
     for (; x.first <= last; x.first += x.n) {
-        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
-        const uint64_t left = last - x.first + 1;
+        const lmc__block_place *place = lmc__block_at(r, number, x.first);
+        const uint64_t left = last - x.first + 1, from = place->at;
+        uint64_t code_size;
         size_t done, n;
         x.n = (size_t)lmc__min64(wave, left);
         while (!r->options.parallel_reads && x.n < left &&
-               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+               place[x.n].at + place[x.n].size - from <= LMC__FETCH_SIZE)
             x.n++;
+        code_size = place[x.n - 1].at + place[x.n - 1].size - from;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
@@ -21018,14 +20879,12 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
-            block_at = lmc__blocks_of(r, number) + x.first;
         }
         LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
         if (r->options.parallel_reads) {
             r->coder->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
-        } else if (!has_code)
-            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+            LMC__TRY(lmc__reserve(&r->coder->in[0], code_size));
+        } else if (!has_code) LMC__TRY(lmc__read_to(r, &r->coder->in[0], from, code_size));
         for (done = 0; done < x.n; done += n) {
             n = lmc__min(wave, x.n - done);
             LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
@@ -21041,7 +20900,7 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
 {
     lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__tables *const t = &r->tables;
-    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
+    const size_t blocks_size = t->blocks.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
@@ -21052,9 +20911,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the code may be wrong, and so its rows */
-        t->rows.size = rows_size;
-        t->block_at.size = blocks_size;
-        run->first_block = run->rows_at = SIZE_MAX;
+        t->blocks.size = blocks_size;
+        run->first_block = SIZE_MAX;
     }
     return status;
 }
@@ -21329,15 +21187,11 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, t->metadata_at, t->n_metadata,
                                           &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;
@@ -21559,29 +21413,25 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
  * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
- * come in order.
+ * all.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
  * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
  * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
-                            size_t *tensor)
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
-    const uint64_t at = s->start, from = s->base_offset;
-    const lmc__item *item =
+    const lmc__item *const item =
         s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t;
+    const lmc_tensor *t = file->tensors;
+    size_t i;
     if (s->base == 0) return 1;
     if (file->n_tensors == 0)
-        return from == at &&
+        return s->base_offset == s->start &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors &&
-           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
-        ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    return t->offset <= at && at - t->offset == from &&
+    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
+    if (i == file->n_tensors) return 0;
+    t += i;
+    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
            (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
@@ -21590,19 +21440,18 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
     const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i, tensor = 0;
+    size_t i;
     uint32_t k;
     if (!file || stream->n_files != 1) return 0;
     for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
         const lmc__run *run = &lmc__run_at(r, i)->run;
         for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
     }
     return 1;
 }
 
-/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
- * the base's files. Tables with gaps (salvage) cannot tell. */
+/* Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -21748,7 +21597,6 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *block_at;
     const size_t ws_size =
         lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
     enum lmc_status status = LMC_OK;
@@ -21762,17 +21610,16 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    block_at = lmc__blocks_of(r, number);
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
     status = lmc__reserve(&ws, ws_size);
     for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
-        const size_t size = (size_t)(block_at[block + 1] - block_at[block]);
+        const lmc__block_place *const place = lmc__block_at(r, number, block);
         lmc_block_info info;
         in.size = 0;
-        status = lmc__reserve(&in, size);
-        if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
+        status = lmc__reserve(&in, place->size);
+        if (status == LMC_OK) status = lmc__read_at(r, place->at, in.data, place->size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
             status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,

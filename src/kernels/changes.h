@@ -85,21 +85,19 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
  * are and were: from its copies. */
 static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
                               size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width){
-#define LMC__CALL(w)                                                                               \
-    for (; n_kept < n_changed; n_kept++)                                                           \
-    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
-LMC__INLINE_AVX2 size_t
-    lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
-                        size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                        unsigned width)
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
+                                            const lmc__changed *changed, size_t most,
+                                            const uint8_t *src, const uint8_t *base, size_t n,
+                                            unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -138,9 +136,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 
@@ -208,9 +204,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 #endif
@@ -247,10 +241,8 @@ static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
 static void lmc__rank_classes(lmc__ranking *r, unsigned width)
 {
     size_t j = 0;
-#define LMC__CALL(w)                                                                               \
-    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; j < r->n_changed; j++) r->ranks[j] =
+                       r->class_of[lmc__key_at(r->before, j, w)]);
 }
 #endif
 
@@ -335,9 +327,7 @@ static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ra
     lmc__ranking r;
     lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
     lmc__rank_classes(&r, width);
-#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__rank_loop_neon(&r, n, w, grouping));
     lmc__rank_rest(&r, n, width);
 }
 #endif

@@ -38,8 +38,8 @@ typedef struct lmc__index_builder {
     lmc__buffer run_body; /* of the run at hand */
     uint64_t limit;       /* on the size of entries and rows */
     uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
-    size_t facts_at, fingerprints_at, facts_end;
+    /* in entries, of the file at hand: the last of its facts, and where they end */
+    size_t fingerprints_at, facts_end;
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -107,8 +107,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
 
 static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
 {
-    b->facts_at = b->facts_end;
-    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
+    b->fingerprints_at = b->facts_end + lmc__facts_head_size(file);
     b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
 }
 
@@ -134,10 +133,9 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
 LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
                                           uint64_t file_size)
 {
-    uint8_t *const facts = b->entries.data + b->facts_at;
     d->fingerprints = lmc__index_fingerprints(b);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, file_size);
     lmc__store32(d->fingerprints - 4, d->file_crc);
     file->size = file_size;
     file->crc = d->file_crc;
@@ -154,62 +152,51 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-typedef struct lmc__index_head {
-    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    uint32_t n_sections, n_metadata;
-} lmc__index_head;
-
-#ifndef LMC_NO_ENCODER
-static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
-{
-    memcpy(dst, head->header, LMC__HEADER_SIZE);
-    memcpy(dst + 64, head->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__store32(dst + 80, head->n_sections);
-    lmc__store32(dst + 84, head->n_metadata);
-}
-#endif
-
-/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
-{
-    memcpy(head->header, p, LMC__HEADER_SIZE);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
-    head->n_sections = lmc__load32(p + 80);
-    head->n_metadata = lmc__load32(p + 84);
-}
-
-/* Names and fingerprints of everything in the list that has them; items point into it. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
+/* Names and fingerprints of everything in the list that has them, which point into it, and that of
+ * the snapshot, which they make. */
+static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
+                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     size_t i;
     items->size = 0;
     for (i = 0; i < l->n_files; i++)
         LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
+    lmc__snapshot_fingerprint(items, fingerprint);
     return LMC_OK;
 }
 
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in the keys, NUL-terminated */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings. */
-LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+ * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
+ * where they are. */
+LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
+                                                     lmc__buffer *entries)
 {
     lmc__item last, next;
-    uint32_t i;
     last.name = NULL;
     last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
+    for (; n > 0; n--) {
+        lmc__metadata_entry entry;
         LMC__VALID(lmc__left(c) >= 8);
-        key_size = lmc__take32(c);
-        value_size = lmc__take32(c);
-        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
-        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
-        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
-        next.size = key_size;
-        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        next.size = lmc__take32(c);
+        entry.size = lmc__take32(c);
+        LMC__VALID(next.size >= 1 && next.size <= LMC__MAX_STRING &&
+                   entry.size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)next.size + entry.size);
+        next.name = lmc__take_bytes(c, next.size);
+        entry.value = lmc__take_bytes(c, entry.size);
+        LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        entry.key_at = keys->size;
+        LMC__TRY(lmc__append(keys, next.name, next.size));
+        LMC__TRY(lmc__append(keys, NULL, 1));
+        LMC__TRY(lmc__append(entries, &entry, sizeof entry));
     }
     return LMC_OK;
 }

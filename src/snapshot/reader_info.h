@@ -94,15 +94,11 @@ LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer 
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
     enum lmc_status status;
     if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
     status = lmc__read_hash_body(r, &r->hashes);
     if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
+        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, t->metadata_at, t->n_metadata,
                                           &r->coder->in[0]);
     if (status != LMC_OK) r->hashes.size = 0;
     return status;

@@ -333,15 +333,13 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
         trailer[LMC__TRAILER_SIZE];
     const lmc__kernels *k = w->coder.wave.k;
-    lmc__index_head counts;
     uint64_t n_sections, body_size, index_at;
     if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
                  (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__snapshot_fingerprint(&w->body, w->fingerprint);
+    LMC__TRY(lmc__identify_listing(&w->body, &w->plan.listing, w->fingerprint));
     LMC__TRY(lmc__sort_metadata(w));
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
@@ -349,11 +347,10 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__append_metadata(w));
-    memcpy(counts.header, w->header, sizeof w->header);
-    counts.n_sections = (uint32_t)n_sections;
-    counts.n_metadata = w->n_metadata;
-    memcpy(counts.fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__put_index_head(head, &counts);
+    memcpy(head, w->header, sizeof w->header);
+    memcpy(head + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
+    lmc__store32(head + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
+    lmc__store32(head + LMC__INDEX_METADATA_AT, w->n_metadata);
     body_size = sizeof head + (uint64_t)w->index.entries.size;
     if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
         return LMC_ERR_LIMIT;

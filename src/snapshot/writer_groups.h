@@ -45,7 +45,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
     if (w->plan.origin.base &&
-        !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
+        !lmc__match_item(&w->plan.origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
     return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
 }

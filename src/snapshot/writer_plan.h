@@ -364,7 +364,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, con
         for (i = 0; i < n_parts && !found.base; i++)
             found.base = lmc__match_part(&p->origin, &parts[i]);
     } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
-    else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
+    else found.base = lmc__match_item(&p->origin, f->path, f->path, "", f->size);
     if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
