@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 from . import _arrays, _lmc
-from ._arguments import check_name, check_progress
+from ._arguments import check_progress
 from ._base import map_file
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
@@ -262,15 +263,10 @@ def write_bytes(
     threads: int | None = None
 ) -> bytes:
     check_metadata(metadata)
-    capacity = 1 << 16
-    for name, array in tensors.items():
-        check_name(name)
-        n = _arrays.describe(array).nbytes
-        capacity += n + (n >> 12) + 2048 + 12 * len(name)
-    capacity += sum(2 * (len(k) + len(v)) for k, v in (metadata or {}).items()) * 6
-    with Writer(None, base=base, level=level, threads=threads, _capacity=capacity) as writer:
+    sink = io.BytesIO()
+    with Writer(sink, base=base, level=level, threads=threads) as writer:
         writer.add_arrays(tensors, "", metadata=metadata)
-    return bytes(writer.data)
+    return sink.getvalue()
 
 
 def read_file(
