@@ -11435,7 +11435,6 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     l->has_records |= r.run.has_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
-    r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
@@ -12271,38 +12270,32 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    uint64_t size;
-    char kind[5];
-    size_t i;
-    for (i = 0; lmc_reader_get_section(r, i, kind, &size) == LMC_OK; i++) {
-        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
-        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        body->size = 0;
-        LMC__TRY(lmc__append(body, NULL, (size_t)size));
-        LMC__TRY(lmc_reader_read_section(r, i, body->data, body->size));
-        if (lmc__is_hash_body(body->data, body->size)) return LMC_OK;
-    }
-    body->size = 0;
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
+ * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
+ * hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, t->metadata_at, t->n_metadata,
-                                          &r->coder->in[0]);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
+    lmc__buffer *const body = &r->hashes;
+    size_t i;
+    for (i = 0; body->size == 0; i++) {
+        enum lmc_status status;
+        uint64_t size;
+        char kind[5];
+        int is_hash;
+        LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
+        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
+        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)size));
+        status = lmc_reader_read_section(r, i, body->data, body->size);
+        is_hash = status == LMC_OK && lmc__is_hash_body(body->data, body->size);
+        if (is_hash)
+            status = lmc__check_snapshot_hash(body, &t->listing, t->metadata_at, t->n_metadata,
+                                              &r->coder->in[0]);
+        if (status != LMC_OK || !is_hash) body->size = 0;
+        LMC__TRY(status);
+    }
+    return LMC_OK;
 }
 
 LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])

@@ -147,7 +147,6 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     l->has_records |= r.run.has_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
-    r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
