@@ -9,6 +9,7 @@
 #include "snapshot/order.h"
 #include "snapshot/names.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
 
@@ -235,12 +236,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
-}
-
 /* So many names with one end are looked at. */
 #define LMC__MAX_ENDS 64u
 
@@ -261,7 +256,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
+        if (!lmc__is_like(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
         found = (uint32_t)item->file_number + 1;
     }
