@@ -18862,9 +18862,9 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 
 /* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that make
- * what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones where
- * they are; the rest waits in carry. */
+ * Else they must stay until this returns; so a wave is encoded, however small. First those that
+ * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
+ * where they are; the rest waits in carry. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
