@@ -126,7 +126,8 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        lmc__index_fingerprints(&w->index, &w->digester); /* which has grown */
+        if (block_job->n_pieces) /* the index has grown */
+            lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
             lmc__absorb_piece(&w->digester, piece, content);
