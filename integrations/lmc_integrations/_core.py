@@ -11,8 +11,9 @@ from lmc_codec._chain import _measure as measure_depths
 from lmc_codec._lmc import printable
 from lmc_codec._new_file import NewFile
 from lmc_codec._new_file import _sync_directory as sync_directory
+from lmc_codec._writer import write_all
 
 __all__ = [
     "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths", "printable",
-    "sync_directory"
+    "sync_directory", "write_all"
 ]  # fmt: skip

@@ -44,7 +44,7 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
         default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
-    if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, NULL, file->size))
+    if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
     return !w->origin.base || w->is_moved || w->options.group_files > 1;
 }

@@ -390,7 +390,7 @@ LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const
     if (found.base || quant || !o->base) return found;
     if (parts)
         for (i = 0; i < n_parts && !found.base; i++) found.base = lmc__match_part(o, &parts[i]);
-    else if (!t) found.base = lmc__match_item(o, f->path, f->path, NULL, f->size);
+    else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
     else {
         found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
         if (!found.base) found.base = lmc__match_by_end(o, t);
