@@ -11364,6 +11364,18 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
+/* job's block, stored as it is; there is room. */
+static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
+{
+    lmc__block_coding coding;
+    memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+    coding.payload_size = job->src_size;
+    coding.content_crc =
+        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, job->src_size);
+    lmc__put_block_header(job->dst, &coding, width, job->src_size / width, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
+}
+
 /* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
  * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
  * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
@@ -11391,9 +11403,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
         if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
-        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
-        coding.payload_size = job->src_size;
-        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
+        lmc__store_block(k, job, block.width);
+        return LMC_OK;
     }
     lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
     job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
@@ -15462,20 +15473,6 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     return crc;
 }
 
-/* The block as one that is stored, of what job->src has now. */
-static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
-{
-    const unsigned width = lmc_dtype_width(job->dtype);
-    const size_t size = job->src_size;
-    lmc__block_coding coding;
-    memset(&coding, 0, sizeof coding);
-    coding.layout = LMC__LAYOUT_STORED;
-    coding.payload_size = size;
-    coding.content_crc = lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size);
-    lmc__put_block_header(job->dst, &coding, width, size / width, k, job->number);
-    job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
-}
-
 /* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
  * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
  * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
@@ -15504,7 +15501,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_job(c->wave.k, block); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -16516,10 +16513,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
     const size_t name_size = strlen(t->name);
-    lmc__reference best;
+    lmc__reference best = {0, 0, 0, 0, lmc__varint_size(name_size) + name_size + type_size};
     unsigned back;
-    memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(name_size) + name_size + type_size;
     for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
         const lmc_tensor *const other = t - back;
         const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
@@ -16581,16 +16576,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
-{
-    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
-        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
-        return 0;
-    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
-}
-
+/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -16598,10 +16584,13 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     for (i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
         enum lmc_dtype dtype;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        if (!t->name || !t->dtype || strlen(t->dtype) > LMC__MAX_DTYPE_SIZE ||
+            (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
         dtype = lmc_dtype_find(t->dtype);
-        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        if (dtype != LMC_AUTO &&
+            lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
+            return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
@@ -16658,6 +16647,9 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
  * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
  * that are wanted: so any bytes of it take time in proportion to their number, and that of at
  * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+
+/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+#define LMC__MAX_ENTRY_TEXT 1024u
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -16972,16 +16964,15 @@ static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The body as it grows, without metadata; the head and the facts of a file stay zero until all of
- * it, or of the file, has ended. The entry of a run is made when its blocks are there: then it is known how large they
- * are. */
+/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
+ * until the file has ended. The entry of a run is made when its blocks are there: then it is known
+ * how large they are. */
 typedef struct lmc__index_builder {
     lmc__buffer entries, rows; /* the body; that of BLKS */
     lmc__buffer run_body;      /* of the run at hand */
     uint64_t limit;            /* on the size of entries and rows */
     uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: the last of its facts, and where they end */
-    size_t fingerprints_at, facts_end;
+    size_t facts_at;           /* in entries, of the file at hand */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
@@ -17046,7 +17037,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
                                         const lmc__stream *stream)
 {
     size_t i;
-    b->facts_end = b->entries.size;
+    b->facts_at = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
@@ -17056,17 +17047,11 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
-{
-    b->fingerprints_at = b->facts_end + lmc__facts_head_size(file);
-    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-}
-
 /* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
  * it is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
+static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
-    return b->entries.data + b->fingerprints_at;
+    d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
 /* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
@@ -17080,15 +17065,16 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of the file was absorbed by d, so many bytes: its facts are known now. */
-LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                          uint64_t file_size)
+/* All of d's file was absorbed: its facts are known now. */
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
-    d->fingerprints = lmc__index_fingerprints(b);
+    lmc__index_fingerprints(b, d);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, d->absorbed);
     lmc__store32(d->fingerprints - 4, d->file_crc);
-    file->size = file_size;
+    b->facts_at +=
+        lmc__facts_head_size(file) + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
+    file->size = d->absorbed;
     file->crc = d->file_crc;
     lmc__keep_fingerprints(file, d->fingerprints);
 }
@@ -17977,6 +17963,7 @@ struct lmc_writer {
     uint64_t quantized_from;        /* where its tensor begins */
     int is_shared;                  /* by several tensors, and their blocks are finer */
     uint64_t run_left;              /* bytes of it that are in no job yet */
+    uint64_t wave_start;            /* of the wave that is planned, within the stream */
     uint32_t block;                 /* number of the next block */
     int may_enlarge;                /* see lmc__choose_run_blocks */
 };
@@ -17999,14 +17986,6 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* How the writer quantises a tensor, which the caller then has otherwise than the snapshot; or
- * NULL. */
-static const lmc__quant_params *lmc__quantized_by(const lmc_tensor *t)
-{
-    const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
-    return quant && !quant->is_recovered ? quant : NULL;
-}
-
 /* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
@@ -18015,9 +17994,10 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     size_t i = lmc__find_tensor(file, offset);
     for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
         const lmc_tensor *const t = &file->tensors[i];
-        const lmc__quant_params *const quant = lmc__quantized_by(t);
-        if (quant && (quant->is_predicted || (t->offset - offset) % quant->width ||
-                      (end < t->offset + t->size && (end - t->offset) % quant->width)))
+        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+        if (quant && !quant->is_recovered &&
+            (quant->is_predicted || (t->offset - offset) % quant->width ||
+             (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
     }
     return 1;
@@ -18043,23 +18023,16 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* What predicts bytes [offset, offset + size) of the run, of its own snapshot, is encoded. */
-static int lmc__is_encoded(const lmc_writer *w, uint64_t offset, size_t size)
+/* What predicts the run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc_writer *w)
 {
-    const lmc__run *const run = &w->run;
-    const unsigned scale = lmc__prediction_scale(run);
-    const uint64_t start = run->start + offset, end = start + size;
-    lmc__range block;
     uint32_t i;
-    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        const lmc__listed_file *f;
-        uint64_t last;
-        if (s->start >= end) break;
-        if (s->base == 0) continue;
-        f = lmc__listed_at(&w->listing, s->base - 1);
-        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
-        if (lmc__find_block(w, f->stream, last - 1, &block) >= w->block_crcs.size / 4) return 0;
+    for (i = 0; i < w->run.n_segments; i++) {
+        const lmc__segment *const s = &w->run.segments[i];
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, s->base ? s->base - 1 : 0);
+        if (s->base && f->stream == w->run.stream &&
+            f->start + s->base_offset + lmc__prediction_scale(&w->run) * s->size > w->wave_start)
+            return 0;
     }
     return 1;
 }
@@ -18078,11 +18051,12 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
         if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
         for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
             const lmc_tensor *const t = &f->file.tensors[i];
+            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
             const uint64_t from = t->offset > offset ? t->offset : offset,
                            to = lmc__min64(t->offset + t->size, offset + part);
-            if (lmc__quantized_by(t))
-                LMC__TRY(lmc__quantize_range(lmc__quantized_by(t), dst + (size_t)(from - offset),
-                                             from - t->offset, (size_t)(to - from), NULL));
+            if (quant)
+                LMC__TRY(lmc__quantize_range(quant, dst + (size_t)(from - offset), from - t->offset,
+                                             (size_t)(to - from), NULL));
         }
         position += part;
         dst += part;
@@ -18106,21 +18080,16 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
         const size_t block_size = (size_t)(block.end - block.start),
                      skip = (size_t)(position - block.start),
                      part = lmc__min(size, block_size - skip);
-        const int is_whole = part == block_size;
-        if (is_whole || w->read_block != number + 1) {
-            uint8_t *whole = to;
-            if (!is_whole) {
-                w->read_block = 0;
-                LMC__TRY(lmc__reserve(&w->block_read, block_size));
-                whole = w->block_read.data;
-            }
-            LMC__TRY(lmc__read_caller(w, f->stream, block.start, whole, block_size));
-            if (w->coder.wave.k->crc32c(0, whole, block_size) !=
+        if (w->read_block != number + 1) {
+            w->read_block = 0;
+            LMC__TRY(lmc__reserve(&w->block_read, block_size));
+            LMC__TRY(lmc__read_caller(w, f->stream, block.start, w->block_read.data, block_size));
+            if (w->coder.wave.k->crc32c(0, w->block_read.data, block_size) !=
                 lmc__load32(w->block_crcs.data + 4 * (size_t)number))
                 return LMC_ERR_CHANGED;
-            if (!is_whole) w->read_block = number + 1;
+            w->read_block = number + 1;
         }
-        if (!is_whole) memcpy(to, w->block_read.data + skip, part);
+        memcpy(to, w->block_read.data + skip, part);
         position += part;
         to += part;
         size -= part;
@@ -18608,9 +18577,6 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const
     return lmc__write_body(w, kind, body);
 }
 
-/* All bytes before the first tensor are wanted at once. */
-static int lmc__is_header_wanted(const lmc_writer *w) { return w->in_file && w->header_size != 0; }
-
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     lmc__buffer *const head = &w->run_head;
@@ -18619,25 +18585,6 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     LMC__TRY(lmc__append_run(head, &w->run));
     lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
                             head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return LMC_OK;
-}
-
-/* Begins the run of the bytes that come next: see lmc__plan_run. */
-LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
-                                                size_t available)
-{
-    lmc__run *const run = &w->run;
-    LMC__TRY(lmc__plan_run(w, data, available));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__write_run_head(w));
-    LMC__TRY(lmc__add_run(&w->origin, run));
-    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
-    w->n_runs++;
-    w->block = 0;
-    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
-                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
-    w->run_left = run->size;
-    w->position += run->size;
     return LMC_OK;
 }
 
@@ -18687,7 +18634,8 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        w->digester.fingerprints = lmc__index_fingerprints(&w->index); /* which has grown */
+        if (block_job->n_pieces) /* the index has grown */
+            lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
             lmc__absorb_piece(&w->digester, piece, content);
@@ -18707,6 +18655,26 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size);
+}
+
+/* Begins the run of the bytes that come next: see lmc__plan_run. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
+{
+    lmc__run *const run = &w->run;
+    LMC__TRY(lmc__plan_run(w, data, available));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__write_run_head(w));
+    LMC__TRY(lmc__add_run(&w->origin, run));
+    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
+    w->n_runs++;
+    w->block = 0;
+    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
+                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
+    w->run_left = run->size;
+    w->position += run->size;
+    return run->prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w) ? lmc__encode_wave(w)
+                                                                      : LMC_OK;
 }
 
 /* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
@@ -18736,12 +18704,14 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs && (slot > out->cap - out->size ||
-                      (w->run.prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w, at, size)))) {
+    if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (c->n_jobs == 0) {
+        LMC__TRY(lmc__begin_wave(w, out, head_size));
+        w->wave_start = w->run.start + at;
+    }
     if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
@@ -18787,7 +18757,7 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (lmc__is_header_wanted(w) && size < w->header_size) break;
+        if (size < w->header_size) break;
         if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
         n = (size_t)lmc__min64(w->run.block_size, w->run_left);
         if (n > size) break;
@@ -18803,19 +18773,11 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
- * run of a file of unknown size. */
-static size_t lmc__get_whole(const lmc_writer *w)
-{
-    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
-           : lmc__is_header_wanted(w) ? w->header_size
-                                      : (size_t)lmc__min64(w->run.block_size, w->run_left);
-}
-
 /* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that make what waits in carry whole (or not yet, if the block turns out to be
- * larger), then whole ones where they are; the rest waits in carry. */
+ * Else they must stay until this returns; so a wave is encoded, however small. First those that
+ * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
+ * where they are; the rest waits in carry. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
@@ -18829,7 +18791,10 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         return LMC_OK;
     }
     while (rest) {
-        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        const size_t whole = is_unknown       ? LMC__PENDING_SIZE
+                             : w->header_size ? w->header_size
+                                              : (size_t)lmc__min64(w->run.block_size, w->run_left),
+                     missing = whole - w->carry.size;
         LMC__TRY(lmc__reserve(&w->carry, missing));
         n = lmc__min(size, missing);
         LMC__TRY(lmc__append(&w->carry, data, n));
@@ -19016,13 +18981,6 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *
  * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
-/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
-static unsigned lmc__plan_features(const lmc_writer_options *options)
-{
-    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-}
-
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
  * the options point to is the caller's; the options themselves are copied. The base's fingerprint
  * is computed now; its bytes are read only where a tensor has the same name. */
@@ -19054,7 +19012,9 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header, lmc__plan_features(options),
+    lmc__put_header(w->header,
+                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
                     options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
@@ -19127,7 +19087,6 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (is_small) return LMC_OK;
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
     LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
-    lmc__index_file(&w->index, w->file);
     return lmc__plan_file(w, file);
 }
 
@@ -19143,7 +19102,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     } else if (w->left != 0) return LMC_ERR_ARGUMENT;
     w->in_file = 0;
     if (w->is_waiting) return lmc__end_waiting(w);
-    lmc__index_file_end(&w->index, &w->digester, w->file, w->digester.absorbed);
+    lmc__index_file_end(&w->index, &w->digester, w->file);
     lmc__stream_at(&w->listing, w->listing.n_streams - 1)->size = w->file->size;
     return LMC_OK;
 }
@@ -19409,7 +19368,6 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
     const lmc_file *const file = &lmc__restored_file(r)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
     if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
@@ -19433,9 +19391,9 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, &f->file);
     if (f->is_unread) {
-        f->unread_at = r->index.fingerprints_at - 4;
+        f->unread_at = (size_t)(r->digester.fingerprints - r->index.entries.data) - 4;
         lmc__set_facts(r, f, NULL);
     }
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
@@ -19457,7 +19415,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
         size_t size = 0; /* of those pieces that are the file's */
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
             lmc__absorb_piece(&r->digester, piece, data + size);
         if (!r->coder.is_written && !r->coder.write_at)
@@ -21512,16 +21470,14 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__buffer body;
     lmc__listing checked;
     lmc__digester digester;
-    lmc__coder *coder;
+    lmc__coder coder;
     enum lmc_status status;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
-    coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
-    if (!coder) return LMC_ERR_MEMORY;
-    lmc__open_coder(coder, parallel, alloc_user);
+    lmc__open_coder(&coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
@@ -21531,14 +21487,13 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
         digester.fingerprints = body.data;
-        status = lmc__identify_file(coder, &digester, file, stream);
+        status = lmc__identify_file(&coder, &digester, file, stream);
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
         lmc__keep_fingerprints(file, body.data);
     }
-    lmc__free_coder(coder);
-    (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
+    lmc__free_coder(&coder);
     lmc__free_buffer(&body);
     lmc__free_listing(&checked);
     return status;
@@ -21772,11 +21727,10 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
                                            lmc_tensor *tensor)
 {
     lmc_quantizer *q = NULL;
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
     LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
-    if (file && !q->info.is_lossless) tensor->quantizer = q;
+    if (!q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
 }
 #endif
@@ -22002,65 +21956,58 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    lmc__buffer part_path;
+    enum lmc_dtype dtype; /* of compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
-                                       const char *src_path, const lmc_compress_options *options)
+/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options,
+                                                   enum lmc_status (*convert)(lmc__file_to_file *f))
 {
-    lmc__buffer *const name = &f->part_path;
-    enum lmc_status status = LMC_OK;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
-    lmc__init_buffer(name, f->options.alloc_user);
-    f->src = fopen(src_path, "rb");
-    if (!f->src) return LMC_ERR_READ;
-    status = lmc__append(name, dst_path, strlen(dst_path));
-    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
-    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
-    if (f->part) return LMC_OK;
-    (void)fclose(f->src);
-    lmc__free_buffer(name);
-    return status == LMC_OK ? LMC_ERR_WRITE : status;
-}
-
-/* Closes both, and puts the result where it belongs if all went well. */
-static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
-                                        enum lmc_status status)
-{
-    const char *const part_path = (const char *)f->part_path.data;
-    (void)fclose(f->src);
-    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
+    lmc__buffer name;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    f.src = fopen(src_path, "rb");
+    if (!f.src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, f.options.alloc_user);
+    status = lmc__append(&name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
+    if (status == LMC_OK) {
+        const char *const part_path = (const char *)name.data;
+        f.part = fopen(part_path, "wb");
+        status = f.part ? convert(&f) : LMC_ERR_WRITE;
+        if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(dst_path);
+        if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
-    if (status != LMC_OK) (void)remove(part_path);
-    lmc__free_buffer(&f->part_path);
+        if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
+        if (status != LMC_OK && f.part) (void)remove(part_path);
+    }
+    (void)fclose(f.src);
+    lmc__free_buffer(&name);
     return status;
 }
 
 #ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
+{
+    const lmc_sink sink = lmc_stdio_sink(f->part);
+    const lmc_stream stream = lmc_stdio_stream(f->src);
+    lmc_source source;
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
+    return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
+}
+
 LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                     enum lmc_dtype dtype,
                                                     const lmc_compress_options *options)
 {
-    lmc__file_to_file f;
-    lmc_source source;
-    lmc_stream stream;
-    lmc_sink sink;
-    enum lmc_status status;
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
-    sink = lmc_stdio_sink(f.part);
-    stream = lmc_stdio_stream(f.src);
-    status = lmc_stdio_source(&source, f.src); /* for the size */
-    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK)
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
-    return lmc__close_files(&f, dst_path, status);
+    return lmc__convert_file(dst_path, src_path, dtype, options, lmc__compress_stdio);
 }
 #endif
 
@@ -22081,24 +22028,26 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                                      const lmc_compress_options *options)
+static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
 {
+    const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_restore_options o;
-    lmc__file_to_file f;
-    lmc_stream stream;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
     memset(&o, 0, sizeof o);
-    o.parallel = f.options.parallel;
-    o.max_index_size = f.options.max_index_size;
-    o.max_total_size = f.options.max_total_size;
+    o.parallel = f->options.parallel;
+    o.max_index_size = f->options.max_index_size;
+    o.max_total_size = f->options.max_total_size;
     o.begin_file = lmc__begin_one_file;
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
-    o.user = &f;
-    o.alloc_user = f.options.alloc_user;
-    stream = lmc_stdio_stream(f.src);
-    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
+    o.user = f;
+    o.alloc_user = f->options.alloc_user;
+    return lmc_snapshot_restore(&stream, NULL, &o);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
+{
+    return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif
 
@@ -22167,7 +22116,7 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 }
 
 typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* const lmc_array * each */
+    lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
     lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
     lmc__buffer name;    /* of the last tensor, escaped */
@@ -22185,26 +22134,23 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
+ * the writer finds them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a;
-    const lmc_array *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
 static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
 {
-    const lmc_array *array;
+    lmc_array spare;
     size_t i;
-    for (i = 0; i < n; i++) {
-        array = &arrays[i];
-        if (!lmc__is_array(array)) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append(&f->sorted, &array, sizeof array));
-    }
-    lmc__heap_sort(f->sorted.data, n, sizeof array, lmc__compare_arrays, &array);
+    for (i = 0; i < n; i++)
+        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
+    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
     return LMC_OK;
 }
 
@@ -22225,29 +22171,11 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* The last tensor: the text of its entry is measured, then made. */
-static enum lmc_status lmc__put_member(lmc__array_file *f)
-{
-    const lmc_file *const file = &f->file;
-    lmc__text x;
-    memset(&x, 0, sizeof x);
-    f->name.size = 0;
-    LMC__TRY(lmc__append_escaped(&f->name, file->tensors[file->n_tensors - 1].name));
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    LMC__TRY(lmc__reserve(&f->json, x.at));
-    x.dst = f->json.data + f->json.size;
-    x.to = x.at;
-    x.at = 0;
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    f->json.size += (size_t)x.to;
-    return LMC_OK;
-}
-
 /* All but the data; offsets of tensors count from the start of the file in the end. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     const size_t n = f->sorted.size / sizeof *sorted;
     lmc_file *const file = &f->file;
     size_t i;
@@ -22256,20 +22184,26 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
     LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
     for (i = 0; i < n; i++) {
+        lmc__text x = {0, 0, UINT64_MAX, NULL};
         lmc_tensor tensor;
         memset(&tensor, 0, sizeof tensor);
-        tensor.name = sorted[i]->name;
-        tensor.dtype = lmc_dtype_name(sorted[i]->dtype);
-        tensor.rank = sorted[i]->rank;
-        tensor.shape = sorted[i]->shape;
+        tensor.name = sorted[i].name;
+        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
+        tensor.rank = sorted[i].rank;
+        tensor.shape = sorted[i].shape;
         tensor.offset = file->size;
-        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i]->dtype), tensor.rank, tensor.shape);
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
         if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
         file->size += tensor.size;
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
         file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
         file->n_tensors++;
-        LMC__TRY(lmc__put_member(f));
+        f->name.size = 0;
+        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
+        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
+        x.dst = f->json.data + f->json.size;
+        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
+        f->json.size += (size_t)x.at;
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
@@ -22282,14 +22216,14 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
 
 static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     size_t i;
     LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
     LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
     for (i = 0; i < f->file.n_tensors; i++) {
         const uint64_t size = f->file.tensors[i].size;
         if (size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)size));
+        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
     }
     return lmc_writer_end_file(writer);
 }

@@ -60,7 +60,6 @@ static enum lmc_status read_restored(void *user, size_t file_number, uint64_t of
 static enum lmc_status begin_file(repairer *r)
 {
     const lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
     return lmc__begin_hashes(&r->digester, &r->hashes);
 }
@@ -70,7 +69,7 @@ static void end_file(repairer *r)
     lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
     lmc__stream *const stream =
         lmc__stream_at(&r->listing, lmc__listed_at(&r->listing, r->file)->stream);
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, file);
     if (stream->is_unknown) stream->size = file->size;
 }
 
@@ -108,7 +107,7 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
         piece.part_size = piece.size;
         piece.part_crc = piece.crc = r->k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(r->k, p, piece.size, piece.phase);
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         lmc__absorb_piece(&r->digester, &piece, p);
         p += piece.size;
         size -= piece.size;

@@ -39,13 +39,6 @@
  *
  * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
-/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
-static unsigned lmc__plan_features(const lmc_writer_options *options)
-{
-    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-}
-
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
  * the options point to is the caller's; the options themselves are copied. The base's fingerprint
  * is computed now; its bytes are read only where a tensor has the same name. */
@@ -77,7 +70,9 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
     w->origin.read_back = options->read_back ? lmc__read_written : NULL;
     w->origin.user = w;
-    lmc__put_header(w->header, lmc__plan_features(options),
+    lmc__put_header(w->header,
+                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
                     options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
@@ -150,7 +145,6 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (is_small) return LMC_OK;
     LMC__TRY(lmc__write_section(w, "FILE", &w->body));
     LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
-    lmc__index_file(&w->index, w->file);
     return lmc__plan_file(w, file);
 }
 
@@ -166,7 +160,7 @@ static enum lmc_status lmc__end_file(lmc_writer *w)
     } else if (w->left != 0) return LMC_ERR_ARGUMENT;
     w->in_file = 0;
     if (w->is_waiting) return lmc__end_waiting(w);
-    lmc__index_file_end(&w->index, &w->digester, w->file, w->digester.absorbed);
+    lmc__index_file_end(&w->index, &w->digester, w->file);
     lmc__stream_at(&w->listing, w->listing.n_streams - 1)->size = w->file->size;
     return LMC_OK;
 }

@@ -69,9 +69,6 @@ static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const
     return lmc__write_body(w, kind, body);
 }
 
-/* All bytes before the first tensor are wanted at once. */
-static int lmc__is_header_wanted(const lmc_writer *w) { return w->in_file && w->header_size != 0; }
-
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
     lmc__buffer *const head = &w->run_head;
@@ -80,25 +77,6 @@ LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
     LMC__TRY(lmc__append_run(head, &w->run));
     lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
                             head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return LMC_OK;
-}
-
-/* Begins the run of the bytes that come next: see lmc__plan_run. */
-LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
-                                                size_t available)
-{
-    lmc__run *const run = &w->run;
-    LMC__TRY(lmc__plan_run(w, data, available));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__write_run_head(w));
-    LMC__TRY(lmc__add_run(&w->origin, run));
-    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
-    w->n_runs++;
-    w->block = 0;
-    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
-                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
-    w->run_left = run->size;
-    w->position += run->size;
     return LMC_OK;
 }
 
@@ -148,7 +126,8 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
         const size_t head_size = block_job->head_size;
         const uint8_t *start = job->dst - head_size,
                       *content = block_job->content ? block_job->content : job->src;
-        w->digester.fingerprints = lmc__index_fingerprints(&w->index); /* which has grown */
+        if (block_job->n_pieces) /* the index has grown */
+            lmc__index_fingerprints(&w->index, &w->digester);
         for (k = 0; k < block_job->n_pieces; k++) {
             const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
             lmc__absorb_piece(&w->digester, piece, content);
@@ -168,6 +147,26 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size);
+}
+
+/* Begins the run of the bytes that come next: see lmc__plan_run. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
+{
+    lmc__run *const run = &w->run;
+    LMC__TRY(lmc__plan_run(w, data, available));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__write_run_head(w));
+    LMC__TRY(lmc__add_run(&w->origin, run));
+    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
+    w->n_runs++;
+    w->block = 0;
+    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
+                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
+    w->run_left = run->size;
+    w->position += run->size;
+    return run->prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w) ? lmc__encode_wave(w)
+                                                                      : LMC_OK;
 }
 
 /* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
@@ -197,12 +196,14 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs && (slot > out->cap - out->size ||
-                      (w->run.prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w, at, size)))) {
+    if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
+    if (c->n_jobs == 0) {
+        LMC__TRY(lmc__begin_wave(w, out, head_size));
+        w->wave_start = w->run.start + at;
+    }
     if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
         const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
                                           w->block_crcs.size / 4 + c->n_jobs,
@@ -248,7 +249,7 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (lmc__is_header_wanted(w) && size < w->header_size) break;
+        if (size < w->header_size) break;
         if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
         n = (size_t)lmc__min64(w->run.block_size, w->run_left);
         if (n > size) break;
@@ -264,19 +265,11 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
- * run of a file of unknown size. */
-static size_t lmc__get_whole(const lmc_writer *w)
-{
-    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
-           : lmc__is_header_wanted(w) ? w->header_size
-                                      : (size_t)lmc__min64(w->run.block_size, w->run_left);
-}
-
 /* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
  *
- * Else they must stay until this returns; so a wave is encoded, however small. First those that make what waits in carry whole (or not yet, if the block turns out to be
- * larger), then whole ones where they are; the rest waits in carry. */
+ * Else they must stay until this returns; so a wave is encoded, however small. First those that
+ * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
+ * where they are; the rest waits in carry. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
@@ -290,7 +283,10 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
         return LMC_OK;
     }
     while (rest) {
-        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        const size_t whole = is_unknown       ? LMC__PENDING_SIZE
+                             : w->header_size ? w->header_size
+                                              : (size_t)lmc__min64(w->run.block_size, w->run_left),
+                     missing = whole - w->carry.size;
         LMC__TRY(lmc__reserve(&w->carry, missing));
         n = lmc__min(size, missing);
         LMC__TRY(lmc__append(&w->carry, data, n));

@@ -128,6 +128,7 @@ struct lmc_writer {
     uint64_t quantized_from;        /* where its tensor begins */
     int is_shared;                  /* by several tensors, and their blocks are finer */
     uint64_t run_left;              /* bytes of it that are in no job yet */
+    uint64_t wave_start;            /* of the wave that is planned, within the stream */
     uint32_t block;                 /* number of the next block */
     int may_enlarge;                /* see lmc__choose_run_blocks */
 };
@@ -150,14 +151,6 @@ static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
     return i;
 }
 
-/* How the writer quantises a tensor, which the caller then has otherwise than the snapshot; or
- * NULL. */
-static const lmc__quant_params *lmc__quantized_by(const lmc_tensor *t)
-{
-    const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
-    return quant && !quant->is_recovered ? quant : NULL;
-}
-
 /* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
 static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
@@ -166,9 +159,10 @@ static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size
     size_t i = lmc__find_tensor(file, offset);
     for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
         const lmc_tensor *const t = &file->tensors[i];
-        const lmc__quant_params *const quant = lmc__quantized_by(t);
-        if (quant && (quant->is_predicted || (t->offset - offset) % quant->width ||
-                      (end < t->offset + t->size && (end - t->offset) % quant->width)))
+        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+        if (quant && !quant->is_recovered &&
+            (quant->is_predicted || (t->offset - offset) % quant->width ||
+             (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
     }
     return 1;
@@ -194,23 +188,16 @@ static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t pos
     return run->first_block + i;
 }
 
-/* What predicts bytes [offset, offset + size) of the run, of its own snapshot, is encoded. */
-static int lmc__is_encoded(const lmc_writer *w, uint64_t offset, size_t size)
+/* What predicts the run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc_writer *w)
 {
-    const lmc__run *const run = &w->run;
-    const unsigned scale = lmc__prediction_scale(run);
-    const uint64_t start = run->start + offset, end = start + size;
-    lmc__range block;
     uint32_t i;
-    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        const lmc__listed_file *f;
-        uint64_t last;
-        if (s->start >= end) break;
-        if (s->base == 0) continue;
-        f = lmc__listed_at(&w->listing, s->base - 1);
-        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
-        if (lmc__find_block(w, f->stream, last - 1, &block) >= w->block_crcs.size / 4) return 0;
+    for (i = 0; i < w->run.n_segments; i++) {
+        const lmc__segment *const s = &w->run.segments[i];
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, s->base ? s->base - 1 : 0);
+        if (s->base && f->stream == w->run.stream &&
+            f->start + s->base_offset + lmc__prediction_scale(&w->run) * s->size > w->wave_start)
+            return 0;
     }
     return 1;
 }
@@ -229,11 +216,12 @@ static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint
         if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
         for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
             const lmc_tensor *const t = &f->file.tensors[i];
+            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
             const uint64_t from = t->offset > offset ? t->offset : offset,
                            to = lmc__min64(t->offset + t->size, offset + part);
-            if (lmc__quantized_by(t))
-                LMC__TRY(lmc__quantize_range(lmc__quantized_by(t), dst + (size_t)(from - offset),
-                                             from - t->offset, (size_t)(to - from), NULL));
+            if (quant)
+                LMC__TRY(lmc__quantize_range(quant, dst + (size_t)(from - offset), from - t->offset,
+                                             (size_t)(to - from), NULL));
         }
         position += part;
         dst += part;
@@ -257,21 +245,16 @@ static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_
         const size_t block_size = (size_t)(block.end - block.start),
                      skip = (size_t)(position - block.start),
                      part = lmc__min(size, block_size - skip);
-        const int is_whole = part == block_size;
-        if (is_whole || w->read_block != number + 1) {
-            uint8_t *whole = to;
-            if (!is_whole) {
-                w->read_block = 0;
-                LMC__TRY(lmc__reserve(&w->block_read, block_size));
-                whole = w->block_read.data;
-            }
-            LMC__TRY(lmc__read_caller(w, f->stream, block.start, whole, block_size));
-            if (w->coder.wave.k->crc32c(0, whole, block_size) !=
+        if (w->read_block != number + 1) {
+            w->read_block = 0;
+            LMC__TRY(lmc__reserve(&w->block_read, block_size));
+            LMC__TRY(lmc__read_caller(w, f->stream, block.start, w->block_read.data, block_size));
+            if (w->coder.wave.k->crc32c(0, w->block_read.data, block_size) !=
                 lmc__load32(w->block_crcs.data + 4 * (size_t)number))
                 return LMC_ERR_CHANGED;
-            if (!is_whole) w->read_block = number + 1;
+            w->read_block = number + 1;
         }
-        if (!is_whole) memcpy(to, w->block_read.data + skip, part);
+        memcpy(to, w->block_read.data + skip, part);
         position += part;
         to += part;
         size -= part;
