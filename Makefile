@@ -291,4 +291,5 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
-    fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall clean FORCE
+    fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall clean \
+    FORCE

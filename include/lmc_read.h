@@ -1321,11 +1321,11 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries: copy of the file's header, and */
-#define LMC__INDEX_FINGERPRINT_AT 64u
-#define LMC__INDEX_SECTIONS_AT 80u /* how many, */
-#define LMC__INDEX_METADATA_AT 84u /* and how many entries of metadata */
-#define LMC__BLOCK_ENTRY_SIZE 8u   /* size and Header_CRC of a block */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_SECTIONS_AT 80u
+#define LMC__INDEX_METADATA_AT 84u
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
@@ -2319,9 +2319,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86
@@ -8082,6 +8083,21 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* The next `size` bytes: a number, little-endian. */
+static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
+{
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+/* A string, behind its length as such a number. */
+static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
+{
+    lmc__sha256_number(sha, strlen(text), size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
 /* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
@@ -8165,7 +8181,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
+ * hashes of its content (hashes.h).
  *
  * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
  * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
@@ -8180,6 +8197,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
  * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
  * file without tensors counts as one tensor of bytes. */
+#define LMC__HASH_SIZE 32u
+
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -8202,6 +8221,10 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
+     * ends; there is room. And what is known of both. */
+    lmc__buffer *hashes;
+    lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
@@ -8222,6 +8245,24 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_fingerprint(d);
+}
+
+/* Hashes are wanted, too, of a file that has begun. */
+static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
+{
+    d->hashes = hashes;
+    lmc__sha256_init(&d->content);
+    lmc__sha256_init(&d->outside);
+    return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
+}
+
+/* What sha has taken is complete; it begins anew. */
+static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
+{
+    if (!d->hashes) return;
+    lmc__sha256_finish(sha, d->hashes->data + d->hashes->size);
+    d->hashes->size += LMC__HASH_SIZE;
+    lmc__sha256_init(sha);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -8264,10 +8305,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[12];
-    lmc__store32(field, d->leaf_crc);
-    lmc__store64(field + 4, d->leaf_sum);
-    lmc__sha256_update(&d->sha, field, 12);
+    lmc__sha256_number(&d->sha, d->leaf_crc, 4);
+    lmc__sha256_number(&d->sha, d->leaf_sum, 8);
     d->leaf_sum = 0;
     d->leaf_crc = d->leaf_size = 0;
 }
@@ -8277,23 +8316,15 @@ static void lmc__finish_leaf(lmc__digester *d)
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
     const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
     unsigned i;
     if (d->leaf_size) lmc__finish_leaf(d);
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_text(&d->sha, t ? t->dtype : "U8", 1);
+    lmc__sha256_number(&d->sha, rank, 1);
+    for (i = 0; i < rank; i++) lmc__sha256_number(&d->sha, t ? t->shape[i] : d->tensor_done, 8);
+    lmc__sha256_number(&d->sha, d->tensor_done, 8);
     lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
+    if (t) lmc__finish_hash(d, &d->content);
     d->tensor++;
     lmc__begin_fingerprint(d);
 }
@@ -8304,26 +8335,22 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
- * size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
+/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
+ * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
+ * that nothing more of them comes. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
-    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
-    d->leaf_sum += sum;
-    d->leaf_size += size;
-    d->tensor_done += size;
-    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
-}
-
-/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
- * ended before it are finished first: only then is it known that nothing more of them comes. */
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
+    const int in_tensor = piece->in_tensor && d->file->n_tensors;
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
+    if (piece->in_tensor) lmc__finish_fingerprints(d);
+    if (d->hashes) lmc__sha256_update(in_tensor ? &d->content : &d->outside, data, piece->size);
     if (!piece->in_tensor) return;
-    lmc__finish_fingerprints(d);
-    lmc__absorb(d, piece->crc, piece->sum, piece->size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_sum += piece->sum;
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
@@ -8335,7 +8362,7 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
         piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
         piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
+        lmc__absorb_piece(d, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -8345,6 +8372,7 @@ static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
     else lmc__end_fingerprint(d);
+    lmc__finish_hash(d, &d->outside);
 }
 
 /* == snapshot/ends.h =========================================================================== */
@@ -8755,11 +8783,12 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }
 
@@ -8824,9 +8853,7 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
-        uint8_t field[4];
-        lmc__store32(field, (uint32_t)item[i].size);
-        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_number(&sha, item[i].size, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
@@ -10012,24 +10039,33 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
+/* The body as it grows, without metadata; the head and the facts of a file stay zero until all of
+ * it, or of the file, has ended. The entry of a run is made when its blocks are there: then it is known how large they
  * are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: the last of its facts, and where they end */
     size_t fingerprints_at, facts_end;
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
+
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 
@@ -10192,73 +10228,9 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
  *                                                  bytes that are of no tensor
  *
  * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
-
-typedef struct lmc__hasher {
-    const lmc_file *file;
-    /* The tensor at hand, and how many bytes of the file have come. */
-    size_t tensor;
-    uint64_t position;
-    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
-    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
-    lmc__buffer hashes;
-} lmc__hasher;
-
-/* A file begins, whose description must stay. */
-static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
-{
-    h->file = file;
-    h->tensor = 0;
-    h->position = 0;
-    lmc__sha256_init(&h->sha);
-    lmc__sha256_init(&h->outside);
-}
-
-/* What sha has taken is complete; it begins anew. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
-{
-    LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(sha);
-    return LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
-{
-    const lmc_file *const f = h->file;
-    for (; h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
-         h->tensor++)
-        LMC__TRY(lmc__finish_hash(h, &h->sha));
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
-{
-    size_t n;
-    for (; size != 0; data += n, size -= n) {
-        const lmc_tensor *t;
-        int is_tensor;
-        uint64_t end = UINT64_MAX;
-        LMC__TRY(lmc__finish_hashes(h));
-        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
-        is_tensor = t && t->offset <= h->position;
-        if (t) end = is_tensor ? t->offset + t->size : t->offset;
-        n = (size_t)lmc__min64(size, end - h->position);
-        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
-        h->position += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__end_hashes(lmc__hasher *h)
-{
-    LMC__TRY(lmc__finish_hashes(h));
-    return lmc__finish_hash(h, &h->outside);
-}
 
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
@@ -10277,32 +10249,19 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 
 /* -- Snapshot_Hash: of a statement that says all, in one form -- */
 
-static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
-{
-    uint8_t bytes[8];
-    lmc__store64(bytes, number);
-    lmc__sha256_update(sha, bytes, size);
-}
-
-static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
-{
-    lmc__state_number(sha, strlen(text), size_of_size);
-    lmc__sha256_update(sha, text, strlen(text));
-}
-
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
     const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
     unsigned i;
-    lmc__state_text(sha, t->name, 4);
-    lmc__state_text(sha, t->dtype, 1);
-    lmc__state_number(sha, t->rank, 1);
-    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
-    lmc__state_number(sha, t->offset, 8);
-    lmc__state_number(sha, t->size, 8);
-    lmc__state_number(sha, t->loss.generation, 1);
-    lmc__state_number(sha, measure, 1);
-    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_text(sha, t->name, 4);
+    lmc__sha256_text(sha, t->dtype, 1);
+    lmc__sha256_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__sha256_number(sha, t->shape[i], 8);
+    lmc__sha256_number(sha, t->offset, 8);
+    lmc__sha256_number(sha, t->size, 8);
+    lmc__sha256_number(sha, t->loss.generation, 1);
+    lmc__sha256_number(sha, measure, 1);
+    lmc__sha256_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
@@ -10311,26 +10270,42 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
 {
     unsigned form = 0;
     size_t i;
-    lmc__state_text(sha, f->path, 4);
+    lmc__sha256_text(sha, f->path, 4);
     if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
     if (f->has_mode) form |= LMC__FILE_HAS_MODE;
     if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
-    lmc__state_number(sha, form, 1);
-    lmc__state_number(sha, f->size, 8);
-    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
-    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
-    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
-    lmc__state_number(sha, f->n_tensors, 8);
+    lmc__sha256_number(sha, form, 1);
+    lmc__sha256_number(sha, f->size, 8);
+    lmc__sha256_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__sha256_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__sha256_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__sha256_number(sha, f->n_tensors, 8);
     for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
         lmc__state_tensor(sha, &f->tensors[i], hash);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
-LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
-                                                  const uint8_t *hashes, lmc__buffer *items)
+/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
+ * count. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
+    for (; n != 0; n--) {
+        const size_t key_size = lmc__load32(entry), size = 8 + key_size + lmc__load32(entry + 4);
+        const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+        if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+            lmc__sha256_update(sha, entry, size);
+        entry += size;
+    }
+}
+
+/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
+                                                    const lmc__listing *l, const uint8_t *hashes,
+                                                    const uint8_t *metadata, uint32_t n,
+                                                    lmc__buffer *items)
+{
+    lmc__sha256 sha;
     lmc__item *item;
     size_t i, at = 0;
     items->size = 0;
@@ -10341,30 +10316,14 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     }
     item = (lmc__item *)(void *)items->data;
     lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
-    lmc__sha256_init(sha);
-    lmc__sha256_update(sha, "LMC content 1", 14);
-    lmc__state_number(sha, l->n_files, 8);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC content 1", 14);
+    lmc__sha256_number(&sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+        lmc__state_file(&sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+    lmc__state_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
     return LMC_OK;
-}
-
-/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count. */
-static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
-{
-    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
-    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
-    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
-        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
-}
-
-static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
-{
-    for (; n != 0; n--) {
-        lmc__state_metadata(sha, entry);
-        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
-    }
 }
 
 /* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
@@ -10373,12 +10332,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
                                                           const uint8_t *metadata, uint32_t n,
                                                           lmc__buffer *items)
 {
-    lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
     LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
-    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
-    lmc__state_all_metadata(&sha, metadata, n);
-    lmc__sha256_finish(&sha, hash);
+    LMC__TRY(lmc__hash_snapshot(hash, l, body->data + LMC__HASH_BODY_SIZE, metadata, n, items));
     LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
@@ -10792,23 +10748,21 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
- * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
- * refers to this snapshot.
+ * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
+ * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
+ * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
+ * if its stream is one file. begin_file and end_file come between waves.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come.
- *
- * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
- * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
- * Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -10828,7 +10782,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -10869,7 +10822,7 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
     const lmc_file *const file = &lmc__restored_file(r)->file;
     lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -10891,7 +10844,6 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
     lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
     if (f->is_unread) {
         f->unread_at = r->index.fingerprints_at - 4;
@@ -10918,8 +10870,7 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
         size_t size = 0; /* of those pieces that are the file's */
         r->digester.fingerprints = lmc__index_fingerprints(&r->index);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
         if (!r->coder.is_written && !r->coder.write_at)
             LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
@@ -11222,24 +11173,23 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
     const uint8_t *head, *metadata;
     uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
+    LMC__VALID(r->body.size >= entries->size);
     head = r->body.data;
     LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
     LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
-    c.p = head + LMC__INDEX_BODY_SIZE;
-    c.end = head + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
-            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    metadata = c.p;
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), head);
+    LMC__VALID(memcmp(head + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    metadata = c.p = head + entries->size;
+    c.end = head + r->body.size;
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
     LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
@@ -11323,7 +11273,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -11333,19 +11282,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
@@ -11354,23 +11301,11 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
- * each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
- *   header         a valid one, and that of the file, where that is at hand
- *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   stored size    all of them, with the header and BLKS, add up to where the index stands
- *   section        kind; size is at most what is left of the body
- *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
- *                  of a block stored as it is; together what the run's stored size says
- *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint    equals that of the names and fingerprints above
- *
- * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
- * in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
+ * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
+ * count is used to allocate: entries are parsed until as many were there, or they end. The stored
+ * sizes, with the header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -11591,21 +11526,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place. Only the first and the last of a range may be wanted in part, and
- * take a buffer.
- *
- * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
- *
- *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
- *
+ * which is read to that place: through all links of a chain of deltas, where all are cut alike.
  * Where they are not, a link is asked for less than a block, again and again for neighbours. It
  * then decodes to a *window*, from which the next questions are answered. What all of that may cost
  * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
  * while a prediction is read.
  *
- * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
- * read_run of its own. */
+ * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
      * code of several runs; else none */
@@ -11623,10 +11550,7 @@ struct lmc_reader {
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
-    int is_complete;
-    /* it is that of a lmc_salvage */
-    int is_salvage;
+    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
@@ -11699,12 +11623,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-static void lmc__let_go(lmc_reader *r)
-{
-    lmc__free_buffer(&r->held);
-    r->held_at = 0;
-}
-
 /* The most bytes of index that the caller wants in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
@@ -11730,21 +11648,6 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. */
-static enum lmc_status lmc__check_runs(lmc_reader *r)
-{
-    uint64_t total = 0;
-    size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
-        const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
-        LMC__TRY(lmc__add_run(&r->origin, run));
-    }
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
@@ -11760,32 +11663,15 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* The rows of a run, made of the headers of its blocks, each of which says where the next one
- * begins. code: all of the run's. */
-static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
-                                      const uint8_t *code, uint8_t *rows)
-{
-    size_t left = (size_t)(run->end - run->at), i;
-    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
-        lmc_block_info info;
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__VALID(info.encoded_size <= left);
-        lmc__store32(rows, (uint32_t)info.encoded_size);
-        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
-        code += info.encoded_size;
-        left -= info.encoded_size;
-    }
-    return LMC_OK;
-}
-
-/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. They have half the size of what is kept
- * of them, in whose second half they are until then. */
+/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
+ * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the room
+ * for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
+                   rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
     uint64_t at = run->at;
     lmc__block_place *place;
     uint8_t *row;
@@ -11794,19 +11680,29 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
     LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
     row = t->blocks.data + t->blocks.size + (size_t)size;
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, row));
-    else
-        LMC__TRY(lmc__read_at(
-            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            row, (size_t)size));
+    if (!code)
+        LMC__TRY(
+            lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
     place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
-    for (i = 0; i < n; i++, row += LMC__BLOCK_ENTRY_SIZE) {
-        const uint32_t encoded = lmc__load32(row), header_crc = lmc__load32(row + 4);
+    for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
+        uint32_t encoded, header_crc;
+        if (code) {
+            const size_t left = (size_t)(run->end - at);
+            lmc_block_info info;
+            LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+            LMC__VALID(info.encoded_size <= left);
+            encoded = (uint32_t)info.encoded_size;
+            header_crc = lmc__load32(code + LMC__BLOCK_CRC_AT);
+            code += encoded;
+        } else {
+            encoded = lmc__load32(row);
+            header_crc = lmc__load32(row + 4);
+        }
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        place[i].at = at;
-        place[i].size = encoded;
-        place[i].header_crc = header_crc;
+        place->at = at;
+        place->size = encoded;
+        place->header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
@@ -11815,15 +11711,21 @@ static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_
     return LMC_OK;
 }
 
-/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
- * will be told. */
-static enum lmc_status lmc__keep_rows(lmc_reader *r)
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
+ * open the file: whoever wants them will be told. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t total = 0;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        const lmc__reader_run *const run = lmc__run_at(r, i);
         enum lmc_status status = LMC_OK;
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+        if (!lmc__add_total(&total, run->run.size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__check_predictions(&r->origin, &run->run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        if (rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row >= r->held_at)
             status = lmc__load_rows(r, i, NULL);
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
@@ -11839,16 +11741,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const uint64_t total = r->source.size;
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint8_t header[LMC__HEADER_SIZE];
+    const uint8_t *trailer;
     uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
-
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
+    trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
@@ -11864,9 +11766,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
-    LMC__TRY(lmc__keep_rows(r));
-    lmc__let_go(r);
-    r->is_complete = 1;
+    lmc__free_buffer(&r->held);
     return LMC_OK;
 }
 
@@ -11883,18 +11783,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
- * number is known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
-                          uint64_t position)
-{
-    return number < stream->first_run + stream->n_runs &&
-           lmc__run_at(r, number)->run.start <= position &&
-           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. Of one without runs (salvage): first_run. */
+ * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without runs
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -12109,7 +12000,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large, the code is read in
  * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
@@ -12176,8 +12067,9 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         const lmc__run *run;
         const uint8_t *found;
         uint64_t at;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
+        LMC__CHECK(number < stream->first_run + stream->n_runs, LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(run->start <= offset && offset - run->start < run->size, LMC_ERR_LOST);
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -12206,7 +12098,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
-    lmc__let_go(r);
+    lmc__free_buffer(&r->held);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -12485,7 +12377,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
 {
     const lmc__stream *stream;
     if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
@@ -12509,7 +12401,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     const lmc__stream *stream;
     uint64_t from = 0, to = 0, last;
     if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     if (size != 0) { /* there may be no run at all */
@@ -12677,7 +12569,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
-        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
@@ -12698,19 +12590,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So one pointer is both. What differs is reached by read_run and free_extra. source and options
- * are copied; what they point to is the caller's, and must stay until the reader is freed. */
-
-/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
-static void lmc__share_meter(lmc_reader *r)
-{
-    const lmc_base *const base = r->options.base;
-    const lmc_reader *const below = base && base->read == lmc__read_as_base
-                                        ? (const lmc_reader *)base->user
-                                        : r->options.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
-}
+ * So one pointer is both. What differs is reached by read_run and free_extra. */
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
@@ -12722,27 +12602,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
+    const lmc_reader *below;
     lmc_reader *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
         return LMC_ERR_ARGUMENT;
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->options = o;
+    r->read_run = lmc__read_indexed_run;
+    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    r->coder = o.lender ? o.lender->coder : &r->own_coder;
+    lmc__init_tables(&r->tables, o.alloc_user);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    lmc__share_meter(r);
-    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
+    /* the base's meter, if that is known to be a reader, too: one request to this is one to all */
+    below =
+        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -12754,18 +12639,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
- * they are read. */
-static enum lmc_status lmc__open_by_index(lmc_reader *r)
-{
-    r->read_run = lmc__read_indexed_run;
-    return lmc__open_intact(r);
-}
-
 LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
-    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
+    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
@@ -12846,7 +12723,6 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__digester digester;
     lmc__coder *coder;
     enum lmc_status status;
-    size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
@@ -12868,10 +12744,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
-        for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
-                   LMC_FINGERPRINT_SIZE);
+        lmc__keep_fingerprints(file, body.data);
     }
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);

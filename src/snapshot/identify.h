@@ -6,6 +6,7 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/files.h"
 #include "snapshot/put_files.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
 /* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
@@ -69,7 +70,6 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__digester digester;
     lmc__coder *coder;
     enum lmc_status status;
-    size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
@@ -91,10 +91,7 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
-        for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
-                   LMC_FINGERPRINT_SIZE);
+        lmc__keep_fingerprints(file, body.data);
     }
     lmc__free_coder(coder);
     (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);

@@ -30,24 +30,33 @@
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
+/* The body as it grows, without metadata; the head and the facts of a file stay zero until all of
+ * it, or of the file, has ended. The entry of a run is made when its blocks are there: then it is known how large they
  * are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
     /* in entries, of the file at hand: the last of its facts, and where they end */
     size_t fingerprints_at, facts_end;
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
 
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
+
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 

@@ -392,10 +392,11 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }
