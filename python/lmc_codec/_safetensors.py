@@ -353,15 +353,14 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
 
 def _get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     for group in _group(infos):
-        for x, array in zip(group, _get_together(reader, group, device)):
-            yield x.name, array
+        if len(group) == 1:
+            yield group[0].name, reader.get(group[0].name, file=group[0].file, device=device)
+        else:
+            yield from _get_together(reader, group, device)
 
 
-def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[Any]:
+def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     first, last = group[0], group[-1]
-    if len(group) == 1:
-        yield reader.get(first.name, file=first.file, device=device)
-        return
     file = reader.files[first.file_number]
     # all of a small file: then fingerprints are compared, too
     begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
@@ -373,4 +372,4 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
     for x in group:
         span = data[x.offset - begin : x.offset - begin + x.span]
         reader._check_known(x)
-        yield reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))
+        yield x.name, reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))

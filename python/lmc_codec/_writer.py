@@ -162,7 +162,7 @@ class Writer:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
             suffix = _lmc.suffix(os.fsencode(path))
-            if suffix:
+            if suffix not in ("", ".bin"):  # which may be anything
                 import warnings
 
                 text = f"{path} becomes an LMC file, which nothing that reads *{suffix} knows: give it a name that ends in .lmc"
