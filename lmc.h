@@ -63,7 +63,7 @@
  *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
  *              get_block
  *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
- *   tensor     wave pool tensor encode_tensor decode_tensor
+ *   tensor     wave pool tensor encode_tensor decode_tensor changes
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
  *              writer restore index reader reader_info find in_place requantise open identify
@@ -544,6 +544,22 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
+
+/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
+ * receivers that change single elements of what they have. */
+typedef struct lmc_changes {
+    uint32_t *indices;
+    void *values; /* of any alignment */
+    size_t cap;   /* room for so many, at least one */
+    size_t n;     /* so many are there; more are put behind them */
+} lmc_changes;
+/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
+ * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
+ * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
+ * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
+ * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
+LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
+                           unsigned width, uint32_t first, size_t *n_compared);
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -7179,6 +7195,38 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * are read exactly.
  */
 
+/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
+ * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
+ * of them. Words are compared, 32 bytes a step, for few elements differ. */
+LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
+                                   const uint8_t *now, const uint8_t *before, size_t n,
+                                   unsigned width, size_t from)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    size_t at, i;
+    for (at = 0; at + 32 <= n * width; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        for (w = 0; w < 4; w++)
+            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
+                differ[w] &= ~(element << j * lane);
+            }
+    }
+    for (i = at / width; i < n; i++) {
+        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
+        if (n_changed == most) return SIZE_MAX;
+        place[n_changed++] = (uint32_t)(from + i);
+    }
+    return n_changed;
+}
+
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
@@ -7189,38 +7237,33 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
- * by words. Behind its end the copies are alike. */
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+}
+
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+ * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
-    size_t size, at;
-    for (; i < n; i += size / width) {
-        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
-        memcpy(now, src + i * width, size);
-        memcpy(before, base + i * width, size);
-        memset(now + size, 0, 32);
-        memset(before + size, 0, 32);
-        *crc = k->crc32c(*crc, now, size);
-        for (at = 0; at < size; at += 32) {
-            uint64_t differ[4];
-            unsigned w;
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-            for (w = 0; w < 4; w++)
-                while (differ[w]) {
-                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                    if (n_changed == most) return SIZE_MAX;
-                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
-                                     width);
-                    differ[w] &= ~(element << j * lane);
-                }
-        }
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    while (i < n) {
+        const size_t n_strip = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_kept = n_changed;
+        memcpy(now, src + i * width, n_strip * width);
+        memcpy(before, base + i * width, n_strip * width);
+        *crc = k->crc32c(*crc, now, n_strip * width);
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
+        if (n_changed == SIZE_MAX) return SIZE_MAX;
+        lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
+        i += n_strip;
     }
     return n_changed;
 }
@@ -7234,16 +7277,6 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
-static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
-                              size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width)
-{
-    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
-        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
-}
-
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
@@ -14684,6 +14717,53 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
                                           size_t ws_size)
 {
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
+}
+
+/* == tensor/changes.h ========================================================================== */
+
+/* What differs between two arrays, for receivers of a delta that take indices and values. It is
+ * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
+ * so it is the same for all codings, and a base that the caller's copy differs from is no case of
+ * its own. Decoding takes longer than this. */
+
+/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
+ * are taken while they are in the first cache. */
+static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
+                             uint32_t from, unsigned width)
+{
+    uint8_t *const values = (uint8_t *)changes->values;
+    size_t j = n_before;
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
+}
+
+LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
+                                        size_t n, unsigned width, uint32_t first,
+                                        size_t *n_compared)
+{
+    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
+    size_t i = 0;
+    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
+                   changes->indices && changes->values && (n == 0 || (src && base)) &&
+                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
+                   (uint64_t)first + n <= (uint64_t)1 << 32,
+               LMC_ERR_ARGUMENT);
+    while (i < n) {
+        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
+        const uint32_t from = (uint32_t)(first + i);
+        size_t listed = 0;
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
+        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
+        lmc__take_values(changes, n_before, now + i * width, from, width);
+        if (listed == SIZE_MAX) {
+            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
+            break;
+        }
+        i += n_part;
+    }
+    *n_compared = i;
+    return LMC_OK;
 }
 
 #ifndef LMC_NO_SNAPSHOT

@@ -193,6 +193,7 @@ PyObject *prepare(PyObject *module, PyObject *args);
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_size(PyObject *module, PyObject *args);
+PyObject *add_changes(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
 PyObject *find_tensors(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);

@@ -114,6 +114,7 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_size", tensor_size, METH_VARARGS, NULL},
+                                  {"add_changes", add_changes, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)

@@ -28,6 +28,38 @@
  * are read exactly.
  */
 
+/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
+ * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
+ * of them. Words are compared, 32 bytes a step, for few elements differ. */
+LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
+                                   const uint8_t *now, const uint8_t *before, size_t n,
+                                   unsigned width, size_t from)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    size_t at, i;
+    for (at = 0; at + 32 <= n * width; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        for (w = 0; w < 4; w++)
+            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
+                differ[w] &= ~(element << j * lane);
+            }
+    }
+    for (i = at / width; i < n; i++) {
+        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
+        if (n_changed == most) return SIZE_MAX;
+        place[n_changed++] = (uint32_t)(from + i);
+    }
+    return n_changed;
+}
+
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
@@ -38,38 +70,33 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
- * by words. Behind its end the copies are alike. */
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+}
+
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+ * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
-    size_t size, at;
-    for (; i < n; i += size / width) {
-        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
-        memcpy(now, src + i * width, size);
-        memcpy(before, base + i * width, size);
-        memset(now + size, 0, 32);
-        memset(before + size, 0, 32);
-        *crc = k->crc32c(*crc, now, size);
-        for (at = 0; at < size; at += 32) {
-            uint64_t differ[4];
-            unsigned w;
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-            for (w = 0; w < 4; w++)
-                while (differ[w]) {
-                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                    if (n_changed == most) return SIZE_MAX;
-                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
-                                     width);
-                    differ[w] &= ~(element << j * lane);
-                }
-        }
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    while (i < n) {
+        const size_t n_strip = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_kept = n_changed;
+        memcpy(now, src + i * width, n_strip * width);
+        memcpy(before, base + i * width, n_strip * width);
+        *crc = k->crc32c(*crc, now, n_strip * width);
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
+        if (n_changed == SIZE_MAX) return SIZE_MAX;
+        lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
+        i += n_strip;
     }
     return n_changed;
 }
@@ -83,16 +110,6 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
-static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
-                              size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width)
-{
-    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
-        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
-}
-
 /* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
  * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
  * strip. */
