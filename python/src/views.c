@@ -7,7 +7,7 @@
 #include "reader.h"
 
 #include "formats/container_check.h"
-#include "formats/gather.h"
+#include "formats/container.h"
 #include "formats/torch_views.h"
 
 /* -- what the files say -- */
