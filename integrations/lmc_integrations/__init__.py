@@ -6,6 +6,7 @@ with: lmc_integrations.TESTED names them.
     lmc_integrations.lightning        the same as the ModelCheckpoint of PyTorch Lightning
     lmc_integrations.transformers     models of Hugging Face transformers from LMC files
     lmc_integrations.vllm             vLLM's --load-format lmc, and its weight-transfer backend lmc
+    lmc_integrations.patches          deltas as the patches of single elements that vLLM and verl take
     lmc_integrations.weight_sync      weights for RL as deltas: directories of slime, SGLang and SkyRL; ModelExpress
     lmc_integrations.zarr             a codec of zarr v3
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TESTED"]
 
-_ADAPTERS = ("lightning", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
+_ADAPTERS = ("lightning", "patches", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> ModuleType:

@@ -290,17 +290,16 @@ PyObject *add_changes(PyObject *module, PyObject *args)
     index_size = is_wide ? 8 : 4;
     cap = width ? (size_t)values.len / width : 0;
     if (cap > (size_t)indices.len / index_size) cap = (size_t)indices.len / index_size;
-    if (now.len == before.len && (uintptr_t)indices.buf % 4 == 0 && n >= 0 && (size_t)n <= cap && (is_wide || first <= INT32_MAX)) {
+    if (now.len == before.len && (uintptr_t)indices.buf % 4 == 0 && n >= 0 && (size_t)n <= cap &&
+        (is_wide || first <= INT32_MAX)) {
         uint8_t *const at = (uint8_t *)indices.buf + (size_t)n * index_size;
         changes.indices = (uint32_t *)(void *)at;
         changes.values = (uint8_t *)values.buf + (size_t)n * width;
         changes.cap = cap - (size_t)n;
         changes.n = 0;
-        Py_BEGIN_ALLOW_THREADS
-        if (changes.cap == 0) status = LMC_OK;
-        else
-            status = lmc_changes_add(&changes, now.buf, before.buf, (size_t)now.len / width, width,
-                                     is_wide ? 0 : (uint32_t)first, &n_compared);
+        Py_BEGIN_ALLOW_THREADS if (changes.cap == 0) status = LMC_OK;
+        else status = lmc_changes_add(&changes, now.buf, before.buf, (size_t)now.len / width, width,
+                                      is_wide ? 0 : (uint32_t)first, &n_compared);
         for (i = changes.n; is_wide && i-- > 0;) { /* the last first: none is overwritten */
             uint32_t number;
             int64_t index;
@@ -308,8 +307,7 @@ PyObject *add_changes(PyObject *module, PyObject *args)
             index = (int64_t)(first + number);
             memcpy(at + 8 * i, &index, 8);
         }
-        Py_END_ALLOW_THREADS
-        n += (Py_ssize_t)changes.n;
+        Py_END_ALLOW_THREADS n += (Py_ssize_t)changes.n;
     }
     PyBuffer_Release(&now);
     PyBuffer_Release(&before);
