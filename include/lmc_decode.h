@@ -31,11 +31,11 @@
  *   interface  api
  *   base       platform status bytes options wire_block
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
- *              split_join count merge flatten strip join_root classes ungroup patch changes grids
- *              tiers dispatch
+ *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
+ *              dispatch
  *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
  *              get_planes get_sparse get_delta get_quantised get_block
- *   tensor     wave pool tensor decode_tensor changes
+ *   tensor     wave pool tensor decode_tensor
  */
 #ifndef LMC_DECODE_H
 #define LMC_DECODE_H
@@ -441,22 +441,6 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
-
-/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
- * receivers that change single elements of what they have. */
-typedef struct lmc_changes {
-    uint32_t *indices;
-    void *values; /* of any alignment */
-    size_t cap;   /* room for so many, at least one */
-    size_t n;     /* so many are there; more are put behind them */
-} lmc_changes;
-/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
- * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
- * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
- * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
-LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
-                           unsigned width, uint32_t first, size_t *n_compared);
 
 /* -- tools -- */
 
@@ -4668,58 +4652,6 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
 #endif
 
-/* == kernels/changes.h ========================================================================= */
-
-/*
- * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
- *
- * list_changes: the elements of src that differ from those of base, to changed; how many, or
- * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
- * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
- *
- * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
- * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
- * mask has a one at each of these. The class of a changed element is that of what is listed: so the
- * lists are as long as count_classes says of that, whatever base has become. Few elements have
- * changed: what takes time is to count all others, in vectors as count_classes does. src and base
- * are read exactly.
- */
-
-/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
- * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
- * of them. Words are compared, 32 bytes a step, for few elements differ. */
-LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
-                                   const uint8_t *now, const uint8_t *before, size_t n,
-                                   unsigned width, size_t from)
-{
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    size_t at, i;
-    for (at = 0; at + 32 <= n * width; at += 32) {
-        uint64_t differ[4];
-        unsigned w;
-        for (w = 0; w < 4; w++)
-            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-        for (w = 0; w < 4; w++)
-            while (differ[w]) {
-                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                if (n_changed == most) return SIZE_MAX;
-                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
-                differ[w] &= ~(element << j * lane);
-            }
-    }
-    for (i = at / width; i < n; i++) {
-        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
-        if (n_changed == most) return SIZE_MAX;
-        place[n_changed++] = (uint32_t)(from + i);
-    }
-    return n_changed;
-}
-
 /* == kernels/grids.h =========================================================================== */
 
 /*
@@ -7422,53 +7354,6 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
                                           size_t ws_size)
 {
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
-}
-
-/* == tensor/changes.h ========================================================================== */
-
-/* What differs between two arrays, for receivers of a delta that take indices and values. It is
- * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
- * so it is the same for all codings, and a base that the caller's copy differs from is no case of
- * its own. Decoding takes longer than this. */
-
-/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
- * are taken while they are in the first cache. */
-static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
-                             uint32_t from, unsigned width)
-{
-    uint8_t *const values = (uint8_t *)changes->values;
-    size_t j = n_before;
-    LMC__FOR_WIDTH(for (; j < changes->n; j++)
-                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
-}
-
-LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
-                                        size_t n, unsigned width, uint32_t first,
-                                        size_t *n_compared)
-{
-    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
-    size_t i = 0;
-    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
-                   changes->indices && changes->values && (n == 0 || (src && base)) &&
-                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
-                   (uint64_t)first + n <= (uint64_t)1 << 32,
-               LMC_ERR_ARGUMENT);
-    while (i < n) {
-        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
-        const uint32_t from = (uint32_t)(first + i);
-        size_t listed = 0;
-        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
-                                                now + i * w, before + i * w, n_part, w, from));
-        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
-        lmc__take_values(changes, n_before, now + i * width, from, width);
-        if (listed == SIZE_MAX) {
-            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
-            break;
-        }
-        i += n_part;
-    }
-    *n_compared = i;
-    return LMC_OK;
 }
 
 #if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE

@@ -442,6 +442,7 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
  * receivers that change single elements of what they have. */
 typedef struct lmc_changes {
@@ -457,6 +458,7 @@ typedef struct lmc_changes {
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -5212,6 +5214,7 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * are read exactly.
  */
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
  * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
  * of them. Words are compared, 32 bytes a step, for few elements differ. */
@@ -5243,6 +5246,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
     }
     return n_changed;
 }
+#endif
 
 /* == kernels/grids.h =========================================================================== */
 
@@ -7993,6 +7997,7 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* == tensor/changes.h ========================================================================== */
 
 /* What differs between two arrays, for receivers of a delta that take indices and values. It is
@@ -8039,6 +8044,8 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
     *n_compared = i;
     return LMC_OK;
 }
+
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */

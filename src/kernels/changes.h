@@ -28,6 +28,7 @@
  * are read exactly.
  */
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
  * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
  * of them. Words are compared, 32 bytes a step, for few elements differ. */
@@ -59,6 +60,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
     }
     return n_changed;
 }
+#endif
 
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
