@@ -237,12 +237,19 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
                                             uint32_t n)
 {
     uint8_t *const head = r->hash_head;
+    lmc__buffer keys, entries;
+    enum lmc_status status;
     lmc__cursor c;
     lmc__sha256 sha;
     if (!head) return LMC_OK;
+    lmc__init_buffer(&keys, NULL);
+    lmc__init_buffer(&entries, NULL);
     c.p = p;
     c.end = end;
-    LMC__TRY(lmc__check_metadata(&c, n));
+    status = lmc__parse_metadata(&c, n, &keys, &entries);
+    lmc__free_buffer(&keys);
+    lmc__free_buffer(&entries);
+    LMC__TRY(status);
     LMC__TRY(lmc__state_files(&sha, &r->listing, r->hasher.hashes.data, &r->items));
     lmc__state_all_metadata(&sha, p, n);
     lmc__sha256_finish(&sha, head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE);
@@ -270,8 +277,7 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     const size_t n_known = LMC__INDEX_BODY_SIZE + entries->size, left = size - at;
     const uint8_t *old = file + at;
     size_t more = 0, body_size, index_at; /* more: metadata and extension records */
-    lmc__index_head head;
-    memset(&head, 0, sizeof head);
+    uint32_t n_metadata = 0;
     if (n_known > sizeof body) return size;
     if (left >= LMC__SECTION_HEADER_SIZE) {
         const uint64_t old_rows = lmc__load64(old + 4);
@@ -284,7 +290,7 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
                 lmc__load64(old + 4) <= sizeof body) {
                 more = (size_t)lmc__load64(old + 4) - n_known;
                 old += LMC__SECTION_HEADER_SIZE;
-                head.n_metadata = lmc__load32(old + 84);
+                n_metadata = lmc__load32(old + LMC__INDEX_METADATA_AT);
                 memcpy(body + n_known, old + n_known, more);
             }
         }
@@ -293,12 +299,12 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     if (cap < at ||
         cap - at < 2 * LMC__SECTION_HEADER_SIZE + rows->size + body_size + LMC__TRAILER_SIZE)
         return size;
-    (void)repair_snapshot_hash(r, body + n_known, body + body_size, head.n_metadata);
-    if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
-    lmc__snapshot_fingerprint(&r->items, head.fingerprint);
-    memcpy(head.header, file, LMC__HEADER_SIZE);
-    head.n_sections = r->n_sections;
-    lmc__put_index_head(body, &head);
+    (void)repair_snapshot_hash(r, body + n_known, body + body_size, n_metadata);
+    if (lmc__identify_listing(&r->items, &r->listing, body + LMC__INDEX_FINGERPRINT_AT) != LMC_OK)
+        return size;
+    memcpy(body, file, LMC__HEADER_SIZE);
+    lmc__store32(body + LMC__INDEX_SECTIONS_AT, r->n_sections);
+    lmc__store32(body + LMC__INDEX_METADATA_AT, n_metadata);
     if (entries->size) memcpy(body + LMC__INDEX_BODY_SIZE, entries->data, entries->size);
     put_section(r, file, &at, "BLKS", rows->data, rows->size);
     index_at = at;
@@ -392,7 +398,6 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     uint32_t n_sections = 0;
     lmc__listing listing;
     lmc__buffer items;
-    lmc__index_head index_head;
     int sound = 1;
     if (size <
         LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + LMC__TRAILER_SIZE)
@@ -431,14 +436,11 @@ void fuzz_repair_index(uint8_t *file, size_t size)
         n_sections++;
     }
     offset += LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * n_blocks;
-    lmc__get_index_head(&index_head, body);
-    memcpy(index_head.header, file, LMC__HEADER_SIZE);
+    memcpy(body, file, LMC__HEADER_SIZE);
     if (sound) {
-        index_head.n_sections = n_sections;
-        if (lmc__collect_items(&items, &listing) == LMC_OK)
-            lmc__snapshot_fingerprint(&items, index_head.fingerprint);
+        lmc__store32(body + LMC__INDEX_SECTIONS_AT, n_sections);
+        (void)lmc__identify_listing(&items, &listing, body + LMC__INDEX_FINGERPRINT_AT);
     }
-    lmc__put_index_head(body, &index_head);
     seal_section(head, (uint64_t)(trailer - body), k);
     lmc__put_trailer(trailer, offset, (uint64_t)(trailer - head), k);
     lmc__free_listing(&listing);
