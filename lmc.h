@@ -19860,13 +19860,11 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     lmc_restore_options o;
     uint8_t found[LMC_FINGERPRINT_SIZE];
     enum lmc_status status;
-    lmc__restorer *r;
+    lmc__restorer restorer, *const r = &restorer;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
         (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
-    r = (lmc__restorer *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *r);
-    if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
@@ -19893,7 +19891,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
     return status;
 }
 
@@ -21011,28 +21008,35 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
  * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
  * are "". */
 
+/* Every file of a base, or of the reader as one, by its path. */
+static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
+{
+    size_t i;
+    for (i = 0; i < base->n_files; i++) {
+        const char *const path = base->get_file(base->user, i)->path;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
+    return LMC_OK;
+}
+
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
-    const size_t n_files = r->tables.listing.n_files;
+    const lmc_base self = lmc_reader_base(r);
     size_t i, j;
     if (r->paths.size != 0) return LMC_OK;
     r->names.size = 0;
-    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof(lmc__item)));
-    for (i = 0; i < n_files; i++) {
+    LMC__TRY(lmc__reserve(&r->paths, self.n_files * (uint64_t)sizeof(lmc__item)));
+    for (i = 0; i < self.n_files; i++) {
         const lmc_file *const f = &lmc__file_at(r, i)->file;
         for (j = 0; j < f->n_tensors; j++) {
             const char *const name = f->tensors[j].name;
             LMC__TRY(lmc__append_item(&r->names, name, strlen(name), NULL, i, &f->tensors[j]));
         }
     }
-    for (i = 0; i < n_files; i++) { /* which cannot fail: so there are all of them or none */
-        const char *const path = lmc__file_at(r, i)->file.path;
-        LMC__TRY(lmc__append_item(&r->paths, path, strlen(path), NULL, i, NULL));
-    }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    lmc__sort_items((lmc__item *)(void *)r->paths.data, n_files);
-    return LMC_OK;
+    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
 }
 
 /* The first row of that name, from file_number on; NULL: there is none. *next: whether the row
@@ -21084,30 +21088,15 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_find_tensor(lmc_reader *r, const ch
  * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
  * bytes. */
 
-static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
-{
-    size_t i;
-    for (i = 0; i < base->n_files; i++) {
-        const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
-    }
-    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
-    return LMC_OK;
-}
-
 /* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
  * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
-    const lmc_file *const found =
-        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
-    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
-                   found->size == file->size
-               ? found
-               : NULL;
+    int next;
+    const lmc__item *const item = lmc__search_rows(items, file->path, 0, &next);
+    const lmc_file *const found = item ? base->get_file(base->user, item->file_number) : NULL;
+    return found && found->kind == file->kind && found->size == file->size ? found : NULL;
 }
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
@@ -21162,7 +21151,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     can =
         r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
-    if (can && base) status = lmc__sort_base_files(base, &items);
+    if (can && base) status = lmc__sort_paths(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *const f = lmc__file_at(r, i);
         can = lmc__is_file_in_place(r, f,
