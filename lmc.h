@@ -18011,7 +18011,6 @@ struct lmc_writer {
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
     int is_shared;                  /* by several tensors, and their blocks are finer */
     uint64_t run_left;              /* bytes of it that are in no job yet */
     uint64_t wave_start;            /* of the wave that is planned, within the stream */
@@ -18306,17 +18305,6 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-static void lmc__predict_run(lmc_writer *w, const lmc__prediction *by)
-{
-    w->run.prediction = by->kind;
-    w->run.conversion = by->conversion;
-}
-
-static int lmc__predicts_alike(const lmc_writer *w, const lmc__prediction *by)
-{
-    return by->kind == w->run.prediction && by->conversion == w->run.conversion;
-}
-
 /* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
  * (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
@@ -18347,10 +18335,10 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     w->dtype = lmc_dtype_find(t->dtype);
     /* What a run before left of it, when its twin was not there yet: segments of odd size are
      * refused (R4-47). */
-    if (!by.conversion || (w->position - t->offset) % 2 == 0) lmc__predict_run(w, &by);
+    if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
+    if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
     w->quant = lmc__get_quant_params(t->quantizer);
-    w->quantized_from = t->offset;
     if (t->size >= large || w->quant) return end;
     for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
         if (t->size >= large || !lmc__continues_run(w, t - 1) ||
@@ -18358,7 +18346,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
             (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
         by = lmc__find_prediction(w, w->file, t);
-        if (!lmc__predicts_alike(w, &by)) break;
+        if (by.kind != w->run.prediction || by.conversion != w->run.conversion) break;
         end = t->offset + t->size;
     }
     w->is_shared = t - first > 1;
@@ -18461,11 +18449,12 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
         const uint64_t all = lmc__stream_at(&w->listing, w->run.stream)->size;
         lmc__prediction by = lmc__find_prediction(w, u.file, NULL);
         size_t i = w->next;
-        lmc__predict_run(w, &by);
+        w->run.prediction = by.kind;
+        w->run.conversion = by.conversion;
         while (u.end < all) { /* of a group */
             const lmc__unit next = lmc__unit_at(w, u.end, &i);
             by = lmc__find_prediction(w, next.file, NULL);
-            if (!lmc__predicts_alike(w, &by)) break;
+            if (by.kind != w->run.prediction) break;
             u.end = next.end;
         }
     }
@@ -18794,7 +18783,9 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = w->quant;
-    if (w->quant) job->first_element = (w->run.start + at - w->quantized_from) / w->quant->width;
+    if (w->quant) /* the run is of one tensor, or a part of it */
+        job->first_element =
+            (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
     out->size += slot;
     w->run_left -= size;
@@ -21234,10 +21225,9 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. Its first group must end where the tensor's groups do. A group that begins in the
  * block before gets its scale twice; if a hostile file says two, the last one counts. */
-LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
-                                                    uint64_t first, uint8_t *ws, size_t ws_size,
-                                                    int *is_other)
+                                                    uint64_t first, int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -21245,7 +21235,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
     if (info->width != p->width) return LMC_OK;
-    LMC__TRY(lmc__read_quantized_head(k, &head, src, info, ws, ws_size));
+    LMC__TRY(lmc__read_quantized_head(wave->k, &head, src, info, wave->workspaces,
+                                      wave->workspace_size));
     if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
     else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
     if (!p->is_predicted) {
@@ -21285,10 +21276,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const size_t ws_size =
-        lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
-    enum lmc_status status = LMC_OK;
-    lmc__buffer in, ws;
+    lmc__coder *const c = r->coder;
     uint64_t block;
     int is_other = 0;
     /* Until the end proves otherwise. */
@@ -21298,25 +21286,15 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    memset(&in, 0, sizeof in);
-    in.alloc_user = q->alloc_user;
-    ws = in;
-    status = lmc__reserve(&ws, ws_size);
-    for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
+    LMC__TRY(lmc__set_coder(c, lmc__block_size_at(run, 0), 1, 0));
+    for (block = 0; block < run->n_blocks && !is_other; block++) {
         const lmc__block_place *const place = lmc__block_at(r, number, block);
         lmc_block_info info;
-        in.size = 0;
-        status = lmc__reserve(&in, place->size);
-        if (status == LMC_OK) status = lmc__read_at(r, place->at, in.data, place->size);
-        if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
-        if (status == LMC_OK)
-            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
-                                        block * run->block_size / q->params.width, ws.data, ws_size,
-                                        &is_other);
+        LMC__TRY(lmc__read_to(r, &c->in[0], place->at, place->size));
+        LMC__TRY(lmc__read_known_block(r, number, block, c->in[0].data, &info));
+        LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
+                                    block * run->block_size / q->params.width, &is_other));
     }
-    lmc__free_buffer(&in);
-    lmc__free_buffer(&ws);
-    LMC__TRY(status);
     /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
      * or the other way round, is not what an encoder writes. */
     if (is_other || q->params.grid.n_points == 0 ||
