@@ -1630,6 +1630,13 @@ LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
     return _mm256_shuffle_epi8(v, places);
 }
 
+/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
+{
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
+}
+
 /* How many bytes of one are 255, the others being 0; *half: of the first 16. */
 LMC__INLINE_AVX2 size_t lmc__count_avx2(__m256i one, size_t *half)
 {
@@ -1859,9 +1866,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86
@@ -2265,16 +2273,43 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  * over.
  */
 
-/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
+/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
+ * constant. */
+#define LMC__WITH_WIDTH(statement, constant)                                                       \
+    {                                                                                              \
+        const unsigned w = constant;                                                               \
+        statement;                                                                                 \
+        break;                                                                                     \
     }
-#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
+#define LMC__FOR_WIDTH(statement)                                                                  \
+    switch (width) {                                                                               \
+    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
+    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
+    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
+    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    }
+
+/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
+ * right one: in one function for all widths, gcc runs out of registers for the counters and
+ * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+#define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
+    attributes void name##_##w parameters                                                          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        name##_loop arguments;                                                                     \
+    }
+#define LMC__DEFINE_WIDTHS(name, attributes, parameters, arguments)                                \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 1)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 2)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 4)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 8)
+#define LMC__CALL_WIDTH(name, arguments)                                                           \
+    switch (width) {                                                                               \
+    case 1: name##_1 arguments; break;                                                             \
+    case 2: name##_2 arguments; break;                                                             \
+    case 4: name##_4 arguments; break;                                                             \
+    default: name##_8 arguments;                                                                   \
+    }
 
 /* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
  * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
@@ -2329,17 +2364,21 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
- * may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. */
+LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
+    else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
+}
+
+/* The vector tiers end with this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
-    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
-    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
-    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                             unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__join_by_order(dst, planes, n, w, order));
 }
 
 #if LMC__NEON || LMC__X86
@@ -2429,10 +2468,9 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                    unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                    unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(join_body)(dst, planes, n, w, order));
 }
 #endif
 
@@ -3589,9 +3627,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
     lmc__count_elements(counts, base, n, width, grouping);
 }
 
-#if LMC__NEON
-/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. Width 4, an element as its bytes, the
+#if LMC__NEON || LMC__X86
+/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
+ * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
  * lowest first, its 32 bits being s eeeeeeee m...:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
@@ -3600,33 +3638,52 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
  * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
-LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
-{
-    uint8x16_t v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
-        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
-                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
-    /* halving: 8 vectors to 4, 4 to 2, 2 to 1; from here on width is a matter of how often */
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    return lmc__even_neon(v[0], v[1]);
-}
+#define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
+    INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
+    {                                                                                              \
+        unsigned p, n;                                                                             \
+        LMC__UNROLL for (n = width / 2; n > 0; n /= 2) LMC__UNROLL for (p = 0; p < n; p++) v[p] =  \
+            lmc__even_##isa(v[2 * p], v[2 * p + 1]);                                               \
+        return v[0];                                                                               \
+    }                                                                                              \
+    INLINE VECTOR lmc__keys_##isa(const VECTOR b[8], unsigned width)                               \
+    {                                                                                              \
+        VECTOR v[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] =                                             \
+            width == 1   ? lmc__rotate_##isa(b[p], 1, 1)                                           \
+            : width == 2 ? (VECTOR)((lmc__u16s_##isa)b[p] >> 7)                                    \
+            : width == 4 ? (VECTOR)((lmc__u32s_##isa)b[p] >> 23)                                   \
+                         : (VECTOR)((lmc__u64s_##isa)b[p] >> 55);                                  \
+        return lmc__low_bytes_##isa(v, width);                                                     \
+    }                                                                                              \
+    INLINE VECTOR lmc__load_keys_##isa(const uint8_t *base, unsigned width)                        \
+    {                                                                                              \
+        VECTOR b[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_##isa(base + sizeof(VECTOR) * p); \
+        return lmc__keys_##isa(b, width);                                                          \
+    }                                                                                              \
+    /* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */  \
+    INLINE void lmc__set_highest_##isa(VECTOR highest[LMC__MAX_CLASSES],                           \
+                                       const lmc__grouping *grouping)                              \
+    {                                                                                              \
+        unsigned c;                                                                                \
+        for (c = 0; c + 1 < grouping->n_classes; c++)                                              \
+            highest[c] = lmc__splat_##isa(grouping->threshold[c] - 1u);                            \
+        highest[c] = lmc__splat_##isa(255);                                                        \
+    }
+#if LMC__NEON
+LMC__DEFINE_KEYS(neon, LMC__INLINE, uint8x16_t)
+#else
+LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
+#undef LMC__DEFINE_KEYS
 
-/* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */
-LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
-                                       const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
-    highest[c] = vdupq_n_u8(255);
-}
+#endif
 
+#if LMC__NEON
 /* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
  * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -3635,8 +3692,8 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
 {
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
-    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
@@ -3644,10 +3701,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
-            uint8x16_t keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_neon(base + i * width + 16 * p);
-            keys = lmc__keys_neon(b, width);
+            const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
             /* minus -1 is plus 1 */
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
@@ -3665,57 +3719,18 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
-#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
 }
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
- * elements across the halves, so keys stand as the planes' bytes do after a split. */
-LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
-{
-    __m256i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
-                                                                : _mm256_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx2(v[0], v[1]);
-}
-
-/* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
-LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
-                                            const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm256_set1_epi8((char)255);
-}
-
-LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
-{
-    __m256i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
-    return lmc__keys_avx2(b, width);
-}
-
 /* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] =
+                       lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
 /* The keys of each class: from first[c] on, so many more. */
@@ -3738,19 +3753,15 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
-    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
-    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-                                                     << 32;
+    return lmc__bits_avx2(lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to),
+                          lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to));
 }
 LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
                                               uint8_t more)
 {
     __m256i low, high;
-#define LMC__CALL(w)                                                                               \
-    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
+                   high = lmc__load_keys_avx2(base + 32 * w, w));
     return lmc__in_range_avx2(low, high, first, more);
 }
 
@@ -3826,62 +3837,23 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* The keys of 64 elements, of `width` vectors: as on NEON. */
-LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
-{
-    __m512i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
-                                                                : _mm512_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx512(v[0], v[1]);
-}
-
 /* As on AVX2. */
-LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
-{
-    __m512i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
-    return lmc__keys_avx512(b, width);
-}
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
-    {                                                                                              \
-        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
-        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
-    }
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+        lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
+    });
 }
 LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
                                                   uint8_t first, uint8_t more)
 {
     __m512i keys;
-#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
-}
-
-/* As on NEON. */
-LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
-                                                const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm512_set1_epi8((char)255);
 }
 
 /* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
@@ -4039,9 +4011,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__ungroup_body(dst, sides, block, w, done));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4099,10 +4069,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache. */
-LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
-                                            const lmc__spread *spread,
-                                            const lmc__delta_block *block, unsigned width,
-                                            lmc__delta_progress *done)
+LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__spread *spread, const lmc__delta_block *block,
+                                           unsigned width, lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
@@ -4168,15 +4137,10 @@ LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
-        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
-        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
-    {                                                                                              \
-        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, dst, spread, block, width, done))
 
 /* They do not stream: each strip is read again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
@@ -4188,9 +4152,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -4204,7 +4166,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
  *     v after      x A x x B x C x ... */
-LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
                                                  lmc__delta_progress *done)
@@ -4280,15 +4242,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
-        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
-        lmc__streaming streaming, lmc__delta_progress *done)                                       \
-    {                                                                                              \
-        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,
+                    lmc__streaming streaming, lmc__delta_progress *done),
+                   (dst, spread, block, width, streaming, done))
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const lmc__class_sides *sides,
@@ -4299,9 +4256,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_avx512, (dst, &spread, block, streaming, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -4381,9 +4336,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__patch_body(dst, changes, block, w, done, undo));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4615,12 +4568,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__CALL_CHUNK(isa, w)                                                                    \
-    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
-                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
-                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
-#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
-#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
 #define LMC__DEFINE_PATCH(isa, attribute)                                                          \
     attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -4642,7 +4589,11 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                    &pending, &done, out + j * width, from + j * width,                            \
+                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
+                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
             done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
@@ -4652,9 +4603,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
-#undef LMC__CALL_avx2
-#undef LMC__CALL_avx512
-#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/grids.h =========================================================================== */

@@ -231,6 +231,15 @@ PyObject *torch_dtype(PyObject *module, PyObject *args)
                : NULL;
 }
 
+/* (bytes of a name) -> the end of it by which programs know a format of others: ".pt", "" */
+PyObject *suffix(PyObject *module, PyObject *args)
+{
+    const char *name;
+    (void)module;
+    return PyArg_ParseTuple(args, "y:suffix", &name) ? PyUnicode_FromString(container_suffix(name))
+                                                     : NULL;
+}
+
 /* -- their elements -- */
 
 /* Whether so many bytes hold all from the first to the last of the elements, of which no extent is

@@ -20,11 +20,47 @@
  * fetched again, one by one, from all over the block. src and base are read once, for they may
  * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
- * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
- * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
- * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
+ * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
+ * mask has a one at each of these. The class of a changed element is that of what is listed: so the
+ * lists are as long as count_classes says of that, whatever base has become. Few elements have
+ * changed: what takes time is to count all others, in vectors as count_classes does. src and base
+ * are read exactly.
  */
+
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
+ * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
+ * of them. Words are compared, 32 bytes a step, for few elements differ. */
+LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
+                                   const uint8_t *now, const uint8_t *before, size_t n,
+                                   unsigned width, size_t from)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    size_t at, i;
+    for (at = 0; at + 32 <= n * width; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        for (w = 0; w < 4; w++)
+            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
+                differ[w] &= ~(element << j * lane);
+            }
+    }
+    for (i = at / width; i < n; i++) {
+        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
+        if (n_changed == most) return SIZE_MAX;
+        place[n_changed++] = (uint32_t)(from + i);
+    }
+    return n_changed;
+}
+#endif
 
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
@@ -36,38 +72,33 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
- * by words. Behind its end the copies are alike. */
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+}
+
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+ * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
-    size_t size, at;
-    for (; i < n; i += size / width) {
-        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
-        memcpy(now, src + i * width, size);
-        memcpy(before, base + i * width, size);
-        memset(now + size, 0, 32);
-        memset(before + size, 0, 32);
-        *crc = k->crc32c(*crc, now, size);
-        for (at = 0; at < size; at += 32) {
-            uint64_t differ[4];
-            unsigned w;
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-            for (w = 0; w < 4; w++)
-                while (differ[w]) {
-                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                    if (n_changed == most) return SIZE_MAX;
-                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
-                                     width);
-                    differ[w] &= ~(element << j * lane);
-                }
-        }
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    while (i < n) {
+        const size_t n_strip = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_kept = n_changed;
+        memcpy(now, src + i * width, n_strip * width);
+        memcpy(before, base + i * width, n_strip * width);
+        *crc = k->crc32c(*crc, now, n_strip * width);
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
+        if (n_changed == SIZE_MAX) return SIZE_MAX;
+        lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
+        i += n_strip;
     }
     return n_changed;
 }
@@ -81,25 +112,33 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
-static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
-                              size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width){
-#define LMC__CALL(w)                                                                               \
-    for (; n_kept < n_changed; n_kept++)                                                           \
-    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+/* Which of 64 elements differ. They are copied. */
+LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
+                                                 const uint8_t *base, unsigned width)
+{
+    __m256i same[2][8];
+    unsigned v, p;
+    LMC__UNROLL for (v = 0; v < 2; v++) LMC__UNROLL for (p = 0; p < width; p++)
+    {
+        const size_t at = 32 * (v * width + p);
+        const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
+        same[v][p] = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                     : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                     : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                  : _mm256_cmpeq_epi64(a, b);
+        lmc__store_avx2(now + at, a);
+        lmc__store_avx2(before + at, b);
+    }
+    return ~lmc__bits_avx2(lmc__low_bytes_avx2(same[0], width),
+                           lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
- * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
- * strip. */
-LMC__INLINE_AVX2 size_t
-    lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
-                        size_t most, const uint8_t *src, const uint8_t *base, size_t n,
-                        unsigned width)
+/* Whole strips: one branch for 64 elements, of which few differ. Then the CRCs of the copies, which
+ * fetch the next strip. */
+LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
+                                            const lmc__changed *changed, size_t most,
+                                            const uint8_t *src, const uint8_t *base, size_t n,
+                                            unsigned width)
 {
     const lmc__changed to = *changed; /* a copy, which no store of bytes can change */
     const size_t strip = LMC__STRIP_ELEMENTS(width);
@@ -107,24 +146,15 @@ LMC__INLINE_AVX2 size_t
     size_t i, at, n_changed = 0;
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
-        for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
-            const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                                 : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                                 : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                              : _mm256_cmpeq_epi64(a, b);
-            uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
-            lmc__store_avx2(now + at, a);
-            lmc__store_avx2(before + at, b);
-            if (differ == 0) continue;
-            differ &= width == 1   ? 0xFFFFFFFF
-                      : width == 2 ? 0x55555555
-                      : width == 4 ? 0x11111111
-                                   : 0x01010101;
-            if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+        for (at = 0; at < strip; at += 64) {
+            const size_t to_copy = at * width;
+            uint64_t differ = lmc__find_changes_avx2(now + to_copy, before + to_copy, src + to_copy,
+                                                     base + to_copy, width);
+            lmc__fetch_bytes_avx2(base + to_copy, 64 * width);
+            if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
             for (; differ; differ &= differ - 1)
-                lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
-                                 now, before, width);
+                lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
+                                 width);
         }
         *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
@@ -138,9 +168,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 
@@ -208,9 +236,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 #endif
@@ -218,63 +244,59 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 /* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
-    uint32_t *ranks;
-    const uint32_t *changed; /* their places */
-    const uint8_t *before;
+    uint32_t *ones[LMC__MAX_CLASSES]; /* where the next rank of each class goes */
+    lmc__changed changed;
     size_t n_changed, next, n;
     const uint8_t *base;
+    unsigned width;
     size_t *counts;
     uint8_t class_of[256];
 } lmc__ranking;
 
-static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                               const uint8_t *base, const lmc__grouping *grouping,
-                               const lmc__changed *changed, size_t n_changed)
+static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
+                               uint32_t *const *ones, const uint8_t *base, unsigned width,
+                               const lmc__grouping *grouping, const lmc__changed *changed,
+                               size_t n_changed)
 {
-    r->ranks = ranks;
-    r->changed = changed->place;
-    r->before = changed->before;
+    memcpy(r->ones, ones, grouping->n_classes * sizeof *ones);
+    r->changed = *changed;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
+    r->width = width;
     r->counts = counts;
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
     lmc__set_class_table(r->class_of, grouping);
 }
 
-#if LMC__NEON || LMC__X86
-/* The class of each changed element, to where its rank will be. */
-static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+/* The class of changed element j. */
+LMC__INLINE unsigned lmc__changed_class(const lmc__ranking *r, size_t j)
 {
-    size_t j = 0;
-#define LMC__CALL(w)                                                                               \
-    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    return r->class_of[lmc__key_at(r->changed.before, j, r->width)];
 }
-#endif
 
 /* Elements [r->n, n), one by one. This is the definition. */
-static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
+static void lmc__rank_rest(lmc__ranking *r, size_t n)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
-        if (r->next < r->n_changed && r->changed[r->next] == i)
-            r->ranks[r->next++] = (uint32_t)r->counts[c];
-        r->counts[c]++;
+        if (r->next < r->n_changed && r->changed.place[r->next] == i) {
+            const unsigned c = lmc__changed_class(r, r->next++);
+            *r->ones[c]++ = (uint32_t)r->counts[c];
+        }
+        r->counts[r->class_of[lmc__key_at(r->base, i, r->width)]]++;
     }
     r->n = n;
 }
 
-static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                      const uint8_t *base, size_t n, unsigned width,
                                      const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    lmc__rank_rest(&r, n);
 }
 
 #if LMC__NEON
@@ -285,11 +307,10 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
-        const size_t i = r->changed[j];
-        const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->ranks[j];
-        r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
+    for (; j < r->n_changed && r->changed.place[j] < r->n + 64; j++) {
+        const uint64_t before = ((uint64_t)1 << (r->changed.place[j] - r->n)) - 1;
+        c = lmc__changed_class(r, j);
+        *r->ones[c]++ = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
@@ -327,18 +348,15 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
     }
 }
 
-static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                    const uint8_t *base, size_t n, unsigned width,
                                    const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
-#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    LMC__FOR_WIDTH(lmc__rank_loop_neon(&r, n, w, grouping));
+    lmc__rank_rest(&r, n);
 }
 #endif
 
@@ -353,7 +371,7 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element. */
-LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
@@ -365,8 +383,7 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
     lmc__key_ranges ranges;
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_key_ranges(&ranges, grouping);
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -379,25 +396,27 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
             const size_t group = (places[j] - i) / 64;
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
             uint64_t m, groups;
-            c = ranks[j];
+            c = lmc__changed_class(&r, j);
             m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
                                    ranges.more[c]);
             groups = tally[c] - (c ? tally[c - 1] : 0);
-            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
-                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+            *r.ones[c]++ =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
     }
     up_to[n_classes - 1] = i;
     for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 
 /* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
  * a step has an end that can be foreseen better than one in each group. */
-LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                                                 const uint8_t *base, size_t n, unsigned width,
+LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                 uint32_t *const *ones, const uint8_t *base,
+                                                 size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
@@ -407,8 +426,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
     lmc__found found;
     lmc__ranking r;
     size_t i, j = 0;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_finder(&finder, grouping, 0);
     n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -416,16 +434,16 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
         lmc__find_classes(&found, n_of, &finder, base + i * width, width);
         for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
-            const unsigned c = ranks[j];
+            const unsigned c = lmc__changed_class(&r, j);
             const size_t g = (places[j] - i) / 64;
-            ranks[j] =
+            *r.ones[c]++ =
                 (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
     lmc__store_found(counts, n_of);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
