@@ -74,8 +74,7 @@ def unpack(level, as_gaps):
 
 def lmc_make(old, new):
     with lmc_codec.Writer(None, base=lmc_codec.Base(old, threads=1), threads=1, _capacity=256 << 20) as w:
-        for name, x in new.items():
-            w.add(name, x)
+        w.add_arrays(new, "")
     return w.data
 
 
