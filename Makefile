@@ -30,6 +30,8 @@
 #   make install           the command, its other names unlmc and lmccat, the manual page,
 #                          completions for bash, zsh and fish, lmc.h and those of include/, a static
 #                          library and lmc.pc (LIBDIR) below PREFIX
+#   make install-shared    liblmc.so.1 and liblmc.so beside that library, which programs are then
+#                          linked with (docs/stability.md)
 #   make uninstall         removes these
 #   make clean
 # V=1 shows each command whole.
@@ -109,15 +111,21 @@ build/liblmc.a: lmc.h
 	@rm -f $@
 	$(call say,AR $@)$(AR) rcs $@ build/library/lmc.o
 
+# The same as a shared library. Its soname has the number that changes when programs have to be
+# compiled again (docs/releasing.md): tests/abi.txt is what holds.
+build/liblmc.so.1: build/liblmc.a
+	$(call say,LD $@)$(CC) $(CFLAGS) -shared -Wl,-soname,liblmc.so.1 build/library/lmc.o -o $@ \
+	    $(LDFLAGS) -pthread
+
 # The Python package without an installation: PYTHONPATH=build/python python3 ...
 build/python: build/python/lmc_codec/_lmc.abi3.so
 	@cp python/lmc_codec/*.py* build/python/lmc_codec/
 build/python/lmc_codec/_lmc.abi3.so: $(wildcard python/src/*.[ch] formats/*.[ch]) build/liblmc.a
 	@mkdir -p $(@D)
-	$(call say,CC $@)$(CC) -O2 -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
+	$(call say,CC $@)$(CC) $(CPPFLAGS) $(CFLAGS) -fPIC -shared -fvisibility=hidden $(LIBRARY_FLAGS) \
 	    -D_POSIX_C_SOURCE=200809L -DPy_LIMITED_API=0x030B0000 -I. -I"$$($${PYTHON:-python3} -c \
 	    'import sysconfig; print(sysconfig.get_path("include"))')" \
-	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ -pthread
+	    python/src/*.c $(FORMATS) build/liblmc.a -o $@ $(LDFLAGS) -pthread
 
 DEV_KERNELS = $(addprefix build/dev/,kernels.o kernels_avx2.o kernels_avx512.o)
 dev: build/dev/lmc-dev.a
@@ -264,13 +272,18 @@ install: build/lmc build/liblmc.a
 	install -m 644 cli/completions/_lmc $(DESTDIR)$(PREFIX)/share/zsh/site-functions/
 	install -m 644 cli/completions/lmc.fish $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/
 
+install-shared: build/liblmc.so.1
+	install -d $(DESTDIR)$(LIBDIR)
+	install -m 644 build/liblmc.so.1 $(DESTDIR)$(LIBDIR)/
+	ln -sf liblmc.so.1 $(DESTDIR)$(LIBDIR)/liblmc.so
+
 # Files only: a directory may have been there before.
 INSTALLED = $(addprefix $(PREFIX)/include/,$(notdir $(HEADERS))) \
     $(addprefix $(PREFIX)/bin/,lmc unlmc lmccat) \
     $(addprefix $(PREFIX)/share/man/man1/,lmc.1 unlmc.1 lmccat.1) \
     $(addprefix $(PREFIX)/share/bash-completion/completions/,lmc unlmc lmccat) \
     $(addprefix $(PREFIX)/share/,zsh/site-functions/_lmc fish/vendor_completions.d/lmc.fish) \
-    $(addprefix $(LIBDIR)/,liblmc.a pkgconfig/lmc.pc)
+    $(addprefix $(LIBDIR)/,liblmc.a liblmc.so liblmc.so.1 pkgconfig/lmc.pc)
 uninstall:
 	rm -f $(addprefix $(DESTDIR),$(INSTALLED))
 
@@ -278,4 +291,5 @@ clean:
 	rm -rf build
 
 .PHONY: all build/python dev demo check test test-all test-cross test-long test-avx512 analyse \
-    fuzz fuzz-all test-mutants bench budget budget-record install uninstall clean FORCE
+    fuzz fuzz-all test-mutants bench budget budget-record install install-shared uninstall clean \
+    FORCE

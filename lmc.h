@@ -545,6 +545,7 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
  * receivers that change single elements of what they have. */
 typedef struct lmc_changes {
@@ -560,6 +561,7 @@ typedef struct lmc_changes {
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -1583,6 +1585,9 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_SECTIONS_AT 80u
+#define LMC__INDEX_METADATA_AT 84u
 #define LMC__INDEX_BODY_SIZE 88u /* without entries */
 #define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
@@ -1788,9 +1793,10 @@ typedef struct lmc__kernels {
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                            size_t most, const uint8_t *src, const uint8_t *base, size_t n,
                            unsigned width);
-    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
-                         size_t n, unsigned width, const lmc__grouping *grouping,
-                         const lmc__changed *changed, size_t n_changed);
+    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
+                         const uint8_t *base, size_t n, unsigned width,
+                         const lmc__grouping *grouping, const lmc__changed *changed,
+                         size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
@@ -2768,8 +2774,9 @@ LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, en
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
-    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0, x = v ^ sign,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0,
+                   d = ((x ^ flip) - (base ^ sign)) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 #endif
@@ -2779,9 +2786,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86
@@ -3259,16 +3267,43 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * over.
  */
 
-/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
+/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
+ * constant. */
+#define LMC__WITH_WIDTH(statement, constant)                                                       \
+    {                                                                                              \
+        const unsigned w = constant;                                                               \
+        statement;                                                                                 \
+        break;                                                                                     \
     }
-#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
+#define LMC__FOR_WIDTH(statement)                                                                  \
+    switch (width) {                                                                               \
+    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
+    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
+    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
+    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    }
+
+/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
+ * right one: in one function for all widths, gcc runs out of registers for the counters and
+ * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+#define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
+    attributes void name##_##w parameters                                                          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        name##_loop arguments;                                                                     \
+    }
+#define LMC__DEFINE_WIDTHS(name, attributes, parameters, arguments)                                \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 1)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 2)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 4)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 8)
+#define LMC__CALL_WIDTH(name, arguments)                                                           \
+    switch (width) {                                                                               \
+    case 1: name##_1 arguments; break;                                                             \
+    case 2: name##_2 arguments; break;                                                             \
+    case 4: name##_4 arguments; break;                                                             \
+    default: name##_8 arguments;                                                                   \
+    }
 
 /* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
  * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
@@ -3323,17 +3358,21 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
- * may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. */
+LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
+    else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
+}
+
+/* The vector tiers end with this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
-    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
-    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
-    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                             unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__join_by_order(dst, planes, n, w, order));
 }
 
 #ifndef LMC_NO_ENCODER
@@ -3383,15 +3422,19 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 }
 
 /* Copies of a body, as of join. */
+LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                     unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__split_body(planes, src, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__split_body(planes, src, n, width, LMC__ORDER_INTEGER);
+    else lmc__split_body(planes, src, n, width, LMC__ORDER_NONE);
+}
+
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
-    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
-    else if (order) lmc__split_body(planes, src, n, w, LMC__ORDER_INTEGER);                        \
-    else lmc__split_body(planes, src, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                              unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__split_by_order(planes, src, n, w, order));
 }
 #endif
 
@@ -3531,17 +3574,15 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                    unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                    unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(join_body)(dst, planes, n, w, order));
 }
 #ifndef LMC_NO_ENCODER
 LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                     unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(split_body)(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                     unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(split_body)(planes, src, n, w, order));
 }
 #endif
 #endif
@@ -3552,9 +3593,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__split_body_avx512(planes, src, n, w, order));
 }
 #endif /* LMC_NO_ENCODER */
 #endif
@@ -5738,9 +5777,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
-#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
 }
 #endif
 
@@ -5785,10 +5822,8 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                                           unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] =
+                       lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
 /* The keys of each class: from first[c] on, so many more. */
@@ -5820,10 +5855,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
                                               uint8_t more)
 {
     __m256i low, high;
-#define LMC__CALL(w)                                                                               \
-    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
+                   high = lmc__load_keys_avx2(base + 32 * w, w));
     return lmc__in_range_avx2(low, high, first, more);
 }
 
@@ -5927,22 +5960,16 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
-    {                                                                                              \
-        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
-        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
-    }
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+        lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
+    });
 }
 LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
                                                   uint8_t first, uint8_t more)
 {
     __m512i keys;
-#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
 }
@@ -6038,10 +6065,8 @@ LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__M
                                           unsigned width)
 {
     unsigned set;
-#define LMC__CALL(w)                                                                               \
-    for (set = 0; set < finder->n_sets; set++) lmc__find_set(found, n_of, finder, set, base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (set = 0; set < finder->n_sets; set++)
+                       lmc__find_set(found, n_of, finder, set, base, w));
 }
 
 /* n_of, at the end of a loop. */
@@ -6172,9 +6197,7 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
         const size_t m = lmc__min(LMC__STRIP_ELEMENTS(width), block->n - done->n);
         memcpy(copy, src + done->n * width, m * width);
         done->crc = k->crc32c(done->crc, copy, m * width);
-#define LMC__CALL(w) lmc__group_body(classes, copy, block, w, done, m)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(lmc__group_body(classes, copy, block, w, done, m));
     }
     memcpy(classes->n, done->next, sizeof classes->n);
     return done->crc;
@@ -6284,9 +6307,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__group_loop_neon(k, classes, src, block, w, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
@@ -6327,7 +6348,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
  * half's, which begins where the first one's elements end, puts that right. */
-LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
+LMC__INLINE_AVX2 void lmc__group_avx2_loop(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
 {
@@ -6397,24 +6418,17 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
-                                                  const lmc__delta_block *block,                   \
-                                                  lmc__delta_progress *done)                       \
-    {                                                                                              \
-        lmc__group_loop_avx2(classes, src, block, width, done);                                    \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
-#undef LMC__DEFINE_GROUP
+LMC__DEFINE_WIDTHS(lmc__group_avx2, LMC__LOOP_AVX2,
+                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
+                    lmc__delta_progress *done),
+                   (classes, src, block, width, done))
 
 LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
                                           const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__group_avx2, (classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 
@@ -6426,7 +6440,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
-LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
+LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
 {
@@ -6489,24 +6503,17 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
-        const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
-        lmc__delta_progress *done)                                                                 \
-    {                                                                                              \
-        lmc__group_loop_avx512(classes, src, block, width, done);                                  \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
-#undef LMC__DEFINE_GROUP
+LMC__DEFINE_WIDTHS(lmc__group_avx512, LMC__LOOP_AVX512,
+                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
+                    lmc__delta_progress *done),
+                   (classes, src, block, width, done))
 
 LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
                                               const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__group_avx512, (classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
@@ -6576,9 +6583,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__ungroup_body(dst, sides, block, w, done));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -6636,10 +6641,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache. */
-LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
-                                            const lmc__spread *spread,
-                                            const lmc__delta_block *block, unsigned width,
-                                            lmc__delta_progress *done)
+LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__spread *spread, const lmc__delta_block *block,
+                                           unsigned width, lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
@@ -6705,15 +6709,10 @@ LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
-        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
-        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
-    {                                                                                              \
-        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, dst, spread, block, width, done))
 
 /* They do not stream: each strip is read again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
@@ -6725,9 +6724,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -6741,7 +6738,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
  *     v after      x A x x B x C x ... */
-LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
                                                  lmc__delta_progress *done)
@@ -6817,15 +6814,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
-        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
-        lmc__streaming streaming, lmc__delta_progress *done)                                       \
-    {                                                                                              \
-        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,
+                    lmc__streaming streaming, lmc__delta_progress *done),
+                   (dst, spread, block, width, streaming, done))
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const lmc__class_sides *sides,
@@ -6836,9 +6828,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_avx512, (dst, &spread, block, streaming, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -6918,9 +6908,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__patch_body(dst, changes, block, w, done, undo));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -7152,12 +7140,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__CALL_CHUNK(isa, w)                                                                    \
-    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
-                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
-                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
-#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
-#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
 #define LMC__DEFINE_PATCH(isa, attribute)                                                          \
     attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -7179,7 +7161,11 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                    &pending, &done, out + j * width, from + j * width,                            \
+                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
+                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
             done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
@@ -7189,9 +7175,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
-#undef LMC__CALL_avx2
-#undef LMC__CALL_avx512
-#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/changes.h ========================================================================= */
@@ -7206,12 +7189,15 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * fetched again, one by one, from all over the block. src and base are read once, for they may
  * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
- * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
- * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
- * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
+ * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
+ * mask has a one at each of these. The class of a changed element is that of what is listed: so the
+ * lists are as long as count_classes says of that, whatever base has become. Few elements have
+ * changed: what takes time is to count all others, in vectors as count_classes does. src and base
+ * are read exactly.
  */
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
  * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
  * of them. Words are compared, 32 bytes a step, for few elements differ. */
@@ -7243,6 +7229,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
     }
     return n_changed;
 }
+#endif
 
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
@@ -7260,11 +7247,8 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
                               size_t from, const uint8_t *now, const uint8_t *before,
                               unsigned width)
 {
-#define LMC__CALL(w)                                                                               \
-    for (; n_kept < n_changed; n_kept++)                                                           \
-    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
 /* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
@@ -7279,10 +7263,8 @@ static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__
         memcpy(now, src + i * width, n_strip * width);
         memcpy(before, base + i * width, n_strip * width);
         *crc = k->crc32c(*crc, now, n_strip * width);
-#define LMC__CALL(w)                                                                               \
-    n_changed = lmc__list_words(changed->place, n_changed, most, now, before, n_strip, w, i)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
         if (n_changed == SIZE_MAX) return SIZE_MAX;
         lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
         i += n_strip;
@@ -7344,9 +7326,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 
@@ -7414,9 +7394,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 #endif
@@ -7424,63 +7402,59 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 /* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
-    uint32_t *ranks;
-    const uint32_t *changed; /* their places */
-    const uint8_t *before;
+    uint32_t *ones[LMC__MAX_CLASSES]; /* where the next rank of each class goes */
+    lmc__changed changed;
     size_t n_changed, next, n;
     const uint8_t *base;
+    unsigned width;
     size_t *counts;
     uint8_t class_of[256];
 } lmc__ranking;
 
-static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                               const uint8_t *base, const lmc__grouping *grouping,
-                               const lmc__changed *changed, size_t n_changed)
+static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
+                               uint32_t *const *ones, const uint8_t *base, unsigned width,
+                               const lmc__grouping *grouping, const lmc__changed *changed,
+                               size_t n_changed)
 {
-    r->ranks = ranks;
-    r->changed = changed->place;
-    r->before = changed->before;
+    memcpy(r->ones, ones, grouping->n_classes * sizeof *ones);
+    r->changed = *changed;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
+    r->width = width;
     r->counts = counts;
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
     lmc__set_class_table(r->class_of, grouping);
 }
 
-#if LMC__NEON || LMC__X86
-/* The class of each changed element, to where its rank will be. */
-static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+/* The class of changed element j. */
+LMC__INLINE unsigned lmc__changed_class(const lmc__ranking *r, size_t j)
 {
-    size_t j = 0;
-#define LMC__CALL(w)                                                                               \
-    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    return r->class_of[lmc__key_at(r->changed.before, j, r->width)];
 }
-#endif
 
 /* Elements [r->n, n), one by one. This is the definition. */
-static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
+static void lmc__rank_rest(lmc__ranking *r, size_t n)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
-        if (r->next < r->n_changed && r->changed[r->next] == i)
-            r->ranks[r->next++] = (uint32_t)r->counts[c];
-        r->counts[c]++;
+        if (r->next < r->n_changed && r->changed.place[r->next] == i) {
+            const unsigned c = lmc__changed_class(r, r->next++);
+            *r->ones[c]++ = (uint32_t)r->counts[c];
+        }
+        r->counts[r->class_of[lmc__key_at(r->base, i, r->width)]]++;
     }
     r->n = n;
 }
 
-static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                      const uint8_t *base, size_t n, unsigned width,
                                      const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    lmc__rank_rest(&r, n);
 }
 
 #if LMC__NEON
@@ -7491,11 +7465,10 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
-        const size_t i = r->changed[j];
-        const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->ranks[j];
-        r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
+    for (; j < r->n_changed && r->changed.place[j] < r->n + 64; j++) {
+        const uint64_t before = ((uint64_t)1 << (r->changed.place[j] - r->n)) - 1;
+        c = lmc__changed_class(r, j);
+        *r->ones[c]++ = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
@@ -7533,18 +7506,15 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
     }
 }
 
-static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                    const uint8_t *base, size_t n, unsigned width,
                                    const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
-#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    LMC__FOR_WIDTH(lmc__rank_loop_neon(&r, n, w, grouping));
+    lmc__rank_rest(&r, n);
 }
 #endif
 
@@ -7559,7 +7529,7 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element. */
-LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
@@ -7571,8 +7541,7 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
     lmc__key_ranges ranges;
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_key_ranges(&ranges, grouping);
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -7585,25 +7554,27 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
             const size_t group = (places[j] - i) / 64;
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
             uint64_t m, groups;
-            c = ranks[j];
+            c = lmc__changed_class(&r, j);
             m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
                                    ranges.more[c]);
             groups = tally[c] - (c ? tally[c - 1] : 0);
-            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
-                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+            *r.ones[c]++ =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
     }
     up_to[n_classes - 1] = i;
     for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 
 /* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
  * a step has an end that can be foreseen better than one in each group. */
-LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                                                 const uint8_t *base, size_t n, unsigned width,
+LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                 uint32_t *const *ones, const uint8_t *base,
+                                                 size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
@@ -7613,8 +7584,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
     lmc__found found;
     lmc__ranking r;
     size_t i, j = 0;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_finder(&finder, grouping, 0);
     n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -7622,16 +7592,16 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
         lmc__find_classes(&found, n_of, &finder, base + i * width, width);
         for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
-            const unsigned c = ranks[j];
+            const unsigned c = lmc__changed_class(&r, j);
             const size_t g = (places[j] - i) / 64;
-            ranks[j] =
+            *r.ones[c]++ =
                 (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
     lmc__store_found(counts, n_of);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -10680,6 +10650,16 @@ typedef struct lmc__changes {
     uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
+/* The changed elements of a block, as a block of their own. */
+static lmc__block lmc__changed_block(const lmc__block *block, const lmc__changes *changes)
+{
+    lmc__block changed = *block;
+    changed.src = changes->list.now;
+    changed.base = changes->list.before;
+    changed.n = changes->n;
+    return changed;
+}
+
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__changes changes;
@@ -10706,18 +10686,21 @@ typedef struct lmc__delta {
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
- * deltas most residuals are there; above, each octave has two. */
+ * deltas most residuals are there; above, each octave has two. Below 256 a table has the bucket of
+ * eight residuals: to find the octave takes longer. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
-    unsigned octave = 0, bucket;
+    static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
+                                        20, 21, 21, 21, 21, 22, 22, 22, 22, 22, 22,
+                                        22, 22, 23, 23, 23, 23, 23, 23, 23, 23};
+    unsigned octave = 8;
+    if (residual < 256) return residual < 16 ? (unsigned)residual : buckets[residual / 8];
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
+    octave = 63u - (unsigned)__builtin_clzll(residual);
 #else
-    while ((residual | 2) >> octave > 1) octave++;
+    while (residual >> octave > 1) octave++;
 #endif
-    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
-    return ((unsigned)residual & below) | (bucket & ~below);
+    return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -10803,70 +10786,69 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. */
-LMC__INLINE size_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
+/* lmc__count_keys for one width, a constant. Returns all residuals, or-ed. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
+    lmc__key_counts *const classes = m->classes;
+    const uint8_t *const src = sample->src, *const base = sample->base;
     const enum lmc__order order = sample->order;
-    uint64_t within = 0;
-    size_t n_equal = 0, i;
-    unsigned last = 0;
-    for (i = 0; i < sample->n; i++) {
-        const uint64_t b = lmc__load_element(sample->base, i, width);
-        const uint64_t v = lmc__load_element(sample->src, i, width);
-        const unsigned magnitude = lmc__magnitude(lmc__residual(v, b, width, order));
-        lmc__key_counts *const counts = &m->classes[lmc__key(b, width)];
+    const size_t n = sample->n;
+    uint64_t all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(base, i, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(src, i, width), b, width, order);
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
-        if (magnitude > last) last = magnitude;
-        n_equal += v == b;
+        counts->magnitudes[lmc__magnitude(residual)]++;
+        all |= residual;
     }
-    m->last = last;
-    m->within = within;
-    return n_equal;
+    return all;
 }
 
 /* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
-    unsigned key;
+    uint64_t all;
+    size_t n_equal = 0;
+    unsigned key, i;
     m->total = sample->n;
     m->width = sample->width;
+    m->within = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
+#define LMC__CALL(w) all = lmc__count_keys_of(m, sample, w)
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, 1);
-    case 2: return lmc__count_keys_of(m, sample, 2);
-    case 4: return lmc__count_keys_of(m, sample, 4);
-    default: return lmc__count_keys_of(m, sample, 8);
+    case 1: LMC__CALL(1); break;
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
     }
+#undef LMC__CALL
+    m->last = lmc__magnitude(all);
+    for (key = 0; key < 256; key++) {
+        const lmc__key_counts *const counts = &m->classes[key];
+        if (counts->n == 0) continue;
+        n_equal += counts->magnitudes[0];
+        for (i = 16; i <= m->last; i++)
+            m->within += (uint64_t)counts->magnitudes[i] * ((i - 16) / 2 + 3);
+    }
+    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
+static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
-    const unsigned width = m->width;
-    size_t j;
-    unsigned key, i;
-    m->last = 0;
+    uint32_t n_of[256];
+    unsigned key;
+    for (key = 0; key < 256; key++)
+        n_of[key] = (uint32_t)((uint64_t)m->classes[key].n * m->n / m->total);
+    (void)lmc__count_keys(m, changed);
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
-        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-    }
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
-        const unsigned magnitude = lmc__magnitude(residual);
-        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
-        if (magnitude > m->last) m->last = magnitude;
-    }
-    for (key = 0; key < 256; key++) {
-        lmc__key_counts *const counts = &m->classes[key];
-        uint32_t n_changed = 0;
-        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
-        if (counts->n < n_changed) counts->n = n_changed;
+        const uint32_t n_changed = counts->n;
+        if (n_changed == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        if (n_of[key] > n_changed) counts->n = n_of[key];
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
@@ -10947,7 +10929,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
              key, i;
     m->sparse = changes->list.place != NULL;
     if (m->sparse) {
-        lmc__count_changes(m, changes, block->order);
+        const lmc__block changed = lmc__changed_block(block, changes);
+        lmc__count_changes(m, &changed);
         max_classes = changes->n ? LMC__MAX_CLASSES : 1;
     } else if (block->may_group && n_equal * 5 >= m->total * 4 &&
                max_classes <= LMC__DEFAULT_CLASSES)
@@ -11113,10 +11096,10 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
-    uint32_t crc;                     /* of the elements that the lists are made of */
-    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
-    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
-    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
+    uint32_t crc;  /* of the elements that the lists are made of */
+    int is_listed; /* the changes are: then their ranks, class by class; */
+    uint32_t *ones[LMC__MAX_CLASSES];
+    uint8_t *masks[LMC__MAX_CLASSES]; /* else, of a sparse delta, masks */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -11152,42 +11135,6 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* n_coded: how many of the listed changes are in each class. */
-static void lmc__count_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    uint8_t class_of[256];
-    size_t j;
-    memset(g->n_coded, 0, sizeof g->n_coded);
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
-        g->n_coded[class_of[lmc__key(base, block->width)]]++;
-    }
-}
-
-/* The lists of a delta whose changes are listed: nothing else is looked at. */
-static void lmc__make_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    const unsigned width = block->width;
-    size_t next[LMC__MAX_CLASSES] = {0}, j;
-    uint8_t class_of[256];
-    unsigned c, p;
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
-                                                base, width, g->delta->order);
-        c = class_of[lmc__key(base, width)];
-        g->ones[c][next[c]] = g->ranks[j];
-        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
-        next[c]++;
-    }
-}
-
 /* The ranks of each class ascend, and are below its number of elements, unless the prediction has
  * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
@@ -11207,16 +11154,16 @@ static int lmc__are_ranks(const lmc__grouped *g)
  * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
-    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const lmc__block block = g->is_listed ? lmc__changed_block(g->block, changes) : *g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const lmc__delta_block delta = {block->base, block->n, block->width, g->delta->order, grouping};
+    const lmc__delta_block delta = {block.base, block.n, block.width, g->delta->order, grouping};
     unsigned c;
-    if (g->ranks) {
-        lmc__make_changed(g);
-        g->crc = g->delta->changes.crc;
+    g->crc = k->group(k, &g->lists, block.src, &delta);
+    if (g->is_listed) {
+        g->crc = changes->crc;
         return lmc__are_ranks(g);
     }
-    g->crc = k->group(k, &g->lists, block->src, &delta);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -11235,9 +11182,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
-                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                     lmc__push_list(&e->stack, g->is_listed ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
-        if (g->ranks) {
+        if (g->is_listed) {
             if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
         } else if (g->delta->sparse &&
                    (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
@@ -11273,7 +11220,9 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const lmc__grouping *const grouping = &delta->grouping;
+    const unsigned n_classes = grouping->n_classes, n_natural = grouping->n_natural;
+    const lmc__changes *const changes = &delta->changes;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -11284,27 +11233,26 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
-    memcpy(e->out, delta->grouping.threshold, n_classes - 1);
+    memcpy(e->out, grouping->threshold, n_classes - 1);
     e->out += n_classes - 1;
-    g.ranks = NULL;
-    if (delta->sparse && delta->changes.list.place) {
-        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
-        if (!g.ranks) return 0;
-        lmc__count_changed(&g);
-        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           &delta->changes.list, delta->changes.n);
-    } else {
-        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
-    }
+    g.is_listed = delta->sparse && changes->list.place;
+    if (g.is_listed)
+        e->k->count_classes(g.n_coded, changes->list.before, changes->n, block->width, grouping,
+                            NULL);
+    else e->k->count_classes(g.n_of, block->base, n, block->width, grouping, NULL);
     for (p = 0; p < n_natural; p++)
         g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
     e->out += n_natural * n;                /* delta there are none */
     if (!lmc__push_classes(e, &g)) return 0;
+    if (g.is_listed)
+        e->k->rank_changes(g.n_of, g.ones, block->base, n, block->width, grouping, &changes->list,
+                           changes->n);
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
-                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+        if (g.n_of[c] &&
+            !lmc__put_class_mask(e, g.is_listed ? NULL : g.masks[c], g.is_listed ? g.ones[c] : NULL,
+                                 g.n_of[c], g.n_coded[c]))
             return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;
@@ -11453,6 +11401,18 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
+/* job's block, stored as it is; there is room. */
+static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
+{
+    lmc__block_coding coding;
+    memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+    coding.payload_size = job->src_size;
+    coding.content_crc =
+        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, job->src_size);
+    lmc__put_block_header(job->dst, &coding, width, job->src_size / width, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
+}
+
 /* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
  * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
  * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
@@ -11480,9 +11440,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
         if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
-        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
-        coding.payload_size = job->src_size;
-        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
+        lmc__store_block(k, job, block.width);
+        return LMC_OK;
     }
     lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
     job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
@@ -14764,6 +14723,7 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* == tensor/changes.h ========================================================================== */
 
 /* What differs between two arrays, for receivers of a delta that take indices and values. It is
@@ -14778,10 +14738,8 @@ static void lmc__take_values(const lmc_changes *changes, size_t n_before, const 
 {
     uint8_t *const values = (uint8_t *)changes->values;
     size_t j = n_before;
-#define LMC__CALL(w)                                                                               \
-    for (; j < changes->n; j++) memcpy(values + j * w, part + (changes->indices[j] - from) * w, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
 }
 
 LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
@@ -14799,11 +14757,8 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
         const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
         const uint32_t from = (uint32_t)(first + i);
         size_t listed = 0;
-#define LMC__CALL(w)                                                                               \
-    listed = lmc__list_words(changes->indices, n_before, changes->cap, now + i * w,                \
-                             before + i * w, n_part, w, from)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
         changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
         lmc__take_values(changes, n_before, now + i * width, from, width);
         if (listed == SIZE_MAX) {
@@ -14815,6 +14770,8 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
     *n_compared = i;
     return LMC_OK;
 }
+
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
@@ -14974,6 +14931,21 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* The next `size` bytes: a number, little-endian. */
+static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
+{
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+/* A string, behind its length as such a number. */
+static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
+{
+    lmc__sha256_number(sha, strlen(text), size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
 /* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
@@ -15057,7 +15029,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
+ * hashes of its content (hashes.h).
  *
  * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
  * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
@@ -15072,6 +15045,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
  * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
  * file without tensors counts as one tensor of bytes. */
+#define LMC__HASH_SIZE 32u
+
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -15094,6 +15069,10 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
+     * ends; there is room. And what is known of both. */
+    lmc__buffer *hashes;
+    lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
@@ -15114,6 +15093,24 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_fingerprint(d);
+}
+
+/* Hashes are wanted, too, of a file that has begun. */
+static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
+{
+    d->hashes = hashes;
+    lmc__sha256_init(&d->content);
+    lmc__sha256_init(&d->outside);
+    return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
+}
+
+/* What sha has taken is complete; it begins anew. */
+static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
+{
+    if (!d->hashes) return;
+    lmc__sha256_finish(sha, d->hashes->data + d->hashes->size);
+    d->hashes->size += LMC__HASH_SIZE;
+    lmc__sha256_init(sha);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -15156,10 +15153,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[12];
-    lmc__store32(field, d->leaf_crc);
-    lmc__store64(field + 4, d->leaf_sum);
-    lmc__sha256_update(&d->sha, field, 12);
+    lmc__sha256_number(&d->sha, d->leaf_crc, 4);
+    lmc__sha256_number(&d->sha, d->leaf_sum, 8);
     d->leaf_sum = 0;
     d->leaf_crc = d->leaf_size = 0;
 }
@@ -15169,23 +15164,15 @@ static void lmc__finish_leaf(lmc__digester *d)
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
     const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
     unsigned i;
     if (d->leaf_size) lmc__finish_leaf(d);
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_text(&d->sha, t ? t->dtype : "U8", 1);
+    lmc__sha256_number(&d->sha, rank, 1);
+    for (i = 0; i < rank; i++) lmc__sha256_number(&d->sha, t ? t->shape[i] : d->tensor_done, 8);
+    lmc__sha256_number(&d->sha, d->tensor_done, 8);
     lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
+    if (t) lmc__finish_hash(d, &d->content);
     d->tensor++;
     lmc__begin_fingerprint(d);
 }
@@ -15196,26 +15183,22 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
- * size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
+/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
+ * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
+ * that nothing more of them comes. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
-    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
-    d->leaf_sum += sum;
-    d->leaf_size += size;
-    d->tensor_done += size;
-    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
-}
-
-/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
- * ended before it are finished first: only then is it known that nothing more of them comes. */
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
+    const int in_tensor = piece->in_tensor && d->file->n_tensors;
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
+    if (piece->in_tensor) lmc__finish_fingerprints(d);
+    if (d->hashes) lmc__sha256_update(in_tensor ? &d->content : &d->outside, data, piece->size);
     if (!piece->in_tensor) return;
-    lmc__finish_fingerprints(d);
-    lmc__absorb(d, piece->crc, piece->sum, piece->size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_sum += piece->sum;
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
@@ -15227,7 +15210,7 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
         piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
         piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
+        lmc__absorb_piece(d, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -15237,6 +15220,7 @@ static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
     else lmc__end_fingerprint(d);
+    lmc__finish_hash(d, &d->outside);
 }
 
 /* == snapshot/ends.h =========================================================================== */
@@ -15407,10 +15391,7 @@ typedef struct lmc__snapshot_job {
     uint8_t *content;
     int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
     size_t run;     /* a reader's: number of its run */
-    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
-     * only compared */
-    int is_written;
-    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    int is_unread;  /* restoring: its prediction is not there, so only its payload is checked */
     uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
@@ -15434,6 +15415,9 @@ typedef struct lmc__coder {
     unsigned out_number; /* the wave at hand makes out[out_number] */
     lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
+    /* restoring in place: an earlier attempt has written the wave's blocks, which dst has already,
+     * so they are only compared */
+    int is_written;
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
@@ -15576,20 +15560,6 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     return crc;
 }
 
-/* The block as one that is stored, of what job->src has now. */
-static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
-{
-    const unsigned width = lmc_dtype_width(job->dtype);
-    const size_t size = job->src_size;
-    lmc__block_coding coding;
-    memset(&coding, 0, sizeof coding);
-    coding.layout = LMC__LAYOUT_STORED;
-    coding.payload_size = size;
-    coding.content_crc = lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size);
-    lmc__put_block_header(job->dst, &coding, width, size / width, k, job->number);
-    job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
-}
-
 /* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
  * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
  * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
@@ -15618,7 +15588,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_job(c->wave.k, block); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -15638,12 +15608,9 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = lmc__check_payload(c->wave.k, job->job.src, info);
         return;
     }
-    if (job->is_written) {
-        job->job.status =
-            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    } else {
-        content = lmc__decode_job(&c->wave, &job->job, worker);
-    }
+    if (!c->is_written) content = lmc__decode_job(&c->wave, &job->job, worker);
+    else if (c->wave.k->crc32c(0, content, info->size) != info->crc)
+        job->job.status = LMC_ERR_BASE_WRONG;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -15765,11 +15732,12 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }
 
@@ -15834,9 +15802,7 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
-        uint8_t field[4];
-        lmc__store32(field, (uint32_t)item[i].size);
-        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_number(&sha, item[i].size, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
@@ -15970,18 +15936,13 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
  *    16  Body_CRC    of the body
  *
  * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
-static void lmc__put_section_head(uint8_t *dst, const char *kind, uint64_t size, uint32_t body_crc,
-                                  const lmc__kernels *k)
+static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
+                                    uint64_t size, const lmc__kernels *k)
 {
     memcpy(dst, kind, 4);
     lmc__store64(dst + 4, size);
     lmc__store32(dst + 12, k->crc32c(0, dst, 12));
-    lmc__store32(dst + 16, body_crc);
-}
-static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
-                                    uint64_t size, const lmc__kernels *k)
-{
-    lmc__put_section_head(dst, kind, size, k->crc32c(0, body, (size_t)size), k);
+    lmc__store32(dst + 16, k->crc32c(0, body, (size_t)size));
 }
 #endif
 
@@ -16216,17 +16177,6 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-LMC__COLD static void lmc__free_listing(lmc__listing *l)
-{
-    size_t i;
-    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
-    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
-    l->n_files = l->n_streams = 0;
-    lmc__free_buffer(&l->files);
-    lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths.table);
-}
-
 /* One more stream, without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
@@ -16257,6 +16207,14 @@ static void lmc__remove_stream(lmc__listing *l)
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
     l->streams.size = l->n_streams * sizeof *stream;
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    while (l->n_streams != 0) lmc__remove_stream(l);
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths.table);
 }
 
 #ifndef LMC_NO_ENCODER
@@ -16642,10 +16600,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
     const size_t name_size = strlen(t->name);
-    lmc__reference best;
+    lmc__reference best = {0, 0, 0, 0, lmc__varint_size(name_size) + name_size + type_size};
     unsigned back;
-    memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(name_size) + name_size + type_size;
     for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
         const lmc_tensor *const other = t - back;
         const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
@@ -16707,16 +16663,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
-{
-    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
-        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
-        return 0;
-    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
-}
-
+/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -16724,10 +16671,13 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     for (i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
         enum lmc_dtype dtype;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        if (!t->name || !t->dtype || strlen(t->dtype) > LMC__MAX_DTYPE_SIZE ||
+            (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
         dtype = lmc_dtype_find(t->dtype);
-        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        if (dtype != LMC_AUTO &&
+            lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
+            return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
@@ -16784,6 +16734,9 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
  * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
  * that are wanted: so any bytes of it take time in proportion to their number, and that of at
  * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+
+/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+#define LMC__MAX_ENTRY_TEXT 1024u
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -17051,22 +17004,17 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The fields of a RUN body up to its segments. */
+/* A RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
-{
-    LMC__TRY(lmc__append_varint(out, run->size));
-    LMC__TRY(lmc__append_varint(out, run->block_size));
-    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
-    return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
-}
-
-static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
-                                            uint32_t n)
 {
     int64_t last = -1;
     uint32_t i;
-    for (i = 0; i < n; i++) {
-        const lmc__segment *const s = &segments[i];
+    LMC__TRY(lmc__append_varint(out, run->size));
+    LMC__TRY(lmc__append_varint(out, run->block_size));
+    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
+    if (run->prediction != LMC__PREDICT_ZERO) LMC__TRY(lmc__append_varint(out, run->n_segments));
+    for (i = 0; i < run->n_segments; i++) {
+        const lmc__segment *const s = &run->segments[i];
         LMC__TRY(lmc__append_varint(out, s->size));
         if (s->base == 0) {
             LMC__TRY(lmc__append_varint(out, 0));
@@ -17103,24 +17051,32 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
- * are. */
+/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
+ * until the file has ended. The entry of a run is made when its blocks are there: then it is known
+ * how large they are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
-    size_t facts_at, fingerprints_at, facts_end;
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
+    size_t facts_at;           /* in entries, of the file at hand */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
+
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
 
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 
@@ -17168,7 +17124,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
                                         const lmc__stream *stream)
 {
     size_t i;
-    b->facts_end = b->entries.size;
+    b->facts_at = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
@@ -17178,18 +17134,11 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
-{
-    b->facts_at = b->facts_end;
-    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
-    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-}
-
 /* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
  * it is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
+static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
-    return b->entries.data + b->fingerprints_at;
+    d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
 /* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
@@ -17203,16 +17152,16 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of the file was absorbed by d, so many bytes: its facts are known now. */
-LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                          uint64_t file_size)
+/* All of d's file was absorbed: its facts are known now. */
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
-    uint8_t *const facts = b->entries.data + b->facts_at;
-    d->fingerprints = lmc__index_fingerprints(b);
+    lmc__index_fingerprints(b, d);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, d->absorbed);
     lmc__store32(d->fingerprints - 4, d->file_crc);
-    file->size = file_size;
+    b->facts_at +=
+        lmc__facts_head_size(file) + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
+    file->size = d->absorbed;
     file->crc = d->file_crc;
     lmc__keep_fingerprints(file, d->fingerprints);
 }
@@ -17227,62 +17176,51 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-typedef struct lmc__index_head {
-    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    uint32_t n_sections, n_metadata;
-} lmc__index_head;
-
-#ifndef LMC_NO_ENCODER
-static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
-{
-    memcpy(dst, head->header, LMC__HEADER_SIZE);
-    memcpy(dst + 64, head->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__store32(dst + 80, head->n_sections);
-    lmc__store32(dst + 84, head->n_metadata);
-}
-#endif
-
-/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
-{
-    memcpy(head->header, p, LMC__HEADER_SIZE);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
-    head->n_sections = lmc__load32(p + 80);
-    head->n_metadata = lmc__load32(p + 84);
-}
-
-/* Names and fingerprints of everything in the list that has them; items point into it. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
+/* Names and fingerprints of everything in the list that has them, which point into it, and that of
+ * the snapshot, which they make. */
+static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
+                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     size_t i;
     items->size = 0;
     for (i = 0; i < l->n_files; i++)
         LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
+    lmc__snapshot_fingerprint(items, fingerprint);
     return LMC_OK;
 }
 
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in the keys, NUL-terminated */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings. */
-LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+ * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
+ * where they are. */
+LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
+                                                     lmc__buffer *entries)
 {
     lmc__item last, next;
-    uint32_t i;
     last.name = NULL;
     last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
+    for (; n > 0; n--) {
+        lmc__metadata_entry entry;
         LMC__VALID(lmc__left(c) >= 8);
-        key_size = lmc__take32(c);
-        value_size = lmc__take32(c);
-        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
-        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
-        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
-        next.size = key_size;
-        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        next.size = lmc__take32(c);
+        entry.size = lmc__take32(c);
+        LMC__VALID(next.size >= 1 && next.size <= LMC__MAX_STRING &&
+                   entry.size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)next.size + entry.size);
+        next.name = lmc__take_bytes(c, next.size);
+        entry.value = lmc__take_bytes(c, entry.size);
+        LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        entry.key_at = keys->size;
+        LMC__TRY(lmc__append(keys, next.name, next.size));
+        LMC__TRY(lmc__append(keys, NULL, 1));
+        LMC__TRY(lmc__append(entries, &entry, sizeof entry));
     }
     return LMC_OK;
 }
@@ -17296,73 +17234,9 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
  *                                                  bytes that are of no tensor
  *
  * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
-
-typedef struct lmc__hasher {
-    const lmc_file *file;
-    /* The tensor at hand, and how many bytes of the file have come. */
-    size_t tensor;
-    uint64_t position;
-    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
-    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
-    lmc__buffer hashes;
-} lmc__hasher;
-
-/* A file begins, whose description must stay. */
-static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
-{
-    h->file = file;
-    h->tensor = 0;
-    h->position = 0;
-    lmc__sha256_init(&h->sha);
-    lmc__sha256_init(&h->outside);
-}
-
-/* What sha has taken is complete; it begins anew. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
-{
-    LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(sha);
-    return LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
-{
-    const lmc_file *const f = h->file;
-    for (; h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
-         h->tensor++)
-        LMC__TRY(lmc__finish_hash(h, &h->sha));
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
-{
-    size_t n;
-    for (; size != 0; data += n, size -= n) {
-        const lmc_tensor *t;
-        int is_tensor;
-        uint64_t end = UINT64_MAX;
-        LMC__TRY(lmc__finish_hashes(h));
-        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
-        is_tensor = t && t->offset <= h->position;
-        if (t) end = is_tensor ? t->offset + t->size : t->offset;
-        n = (size_t)lmc__min64(size, end - h->position);
-        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
-        h->position += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__end_hashes(lmc__hasher *h)
-{
-    LMC__TRY(lmc__finish_hashes(h));
-    return lmc__finish_hash(h, &h->outside);
-}
 
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
@@ -17381,32 +17255,19 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 
 /* -- Snapshot_Hash: of a statement that says all, in one form -- */
 
-static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
-{
-    uint8_t bytes[8];
-    lmc__store64(bytes, number);
-    lmc__sha256_update(sha, bytes, size);
-}
-
-static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
-{
-    lmc__state_number(sha, strlen(text), size_of_size);
-    lmc__sha256_update(sha, text, strlen(text));
-}
-
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
     const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
     unsigned i;
-    lmc__state_text(sha, t->name, 4);
-    lmc__state_text(sha, t->dtype, 1);
-    lmc__state_number(sha, t->rank, 1);
-    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
-    lmc__state_number(sha, t->offset, 8);
-    lmc__state_number(sha, t->size, 8);
-    lmc__state_number(sha, t->loss.generation, 1);
-    lmc__state_number(sha, measure, 1);
-    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_text(sha, t->name, 4);
+    lmc__sha256_text(sha, t->dtype, 1);
+    lmc__sha256_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__sha256_number(sha, t->shape[i], 8);
+    lmc__sha256_number(sha, t->offset, 8);
+    lmc__sha256_number(sha, t->size, 8);
+    lmc__sha256_number(sha, t->loss.generation, 1);
+    lmc__sha256_number(sha, measure, 1);
+    lmc__sha256_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
@@ -17415,26 +17276,42 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
 {
     unsigned form = 0;
     size_t i;
-    lmc__state_text(sha, f->path, 4);
+    lmc__sha256_text(sha, f->path, 4);
     if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
     if (f->has_mode) form |= LMC__FILE_HAS_MODE;
     if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
-    lmc__state_number(sha, form, 1);
-    lmc__state_number(sha, f->size, 8);
-    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
-    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
-    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
-    lmc__state_number(sha, f->n_tensors, 8);
+    lmc__sha256_number(sha, form, 1);
+    lmc__sha256_number(sha, f->size, 8);
+    lmc__sha256_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__sha256_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__sha256_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__sha256_number(sha, f->n_tensors, 8);
     for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
         lmc__state_tensor(sha, &f->tensors[i], hash);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
-LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
-                                                  const uint8_t *hashes, lmc__buffer *items)
+/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
+ * count. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
+    for (; n != 0; n--) {
+        const size_t key_size = lmc__load32(entry), size = 8 + key_size + lmc__load32(entry + 4);
+        const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+        if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+            lmc__sha256_update(sha, entry, size);
+        entry += size;
+    }
+}
+
+/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
+                                                    const lmc__listing *l, const uint8_t *hashes,
+                                                    const uint8_t *metadata, uint32_t n,
+                                                    lmc__buffer *items)
+{
+    lmc__sha256 sha;
     lmc__item *item;
     size_t i, at = 0;
     items->size = 0;
@@ -17445,30 +17322,14 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     }
     item = (lmc__item *)(void *)items->data;
     lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
-    lmc__sha256_init(sha);
-    lmc__sha256_update(sha, "LMC content 1", 14);
-    lmc__state_number(sha, l->n_files, 8);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC content 1", 14);
+    lmc__sha256_number(&sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+        lmc__state_file(&sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+    lmc__state_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
     return LMC_OK;
-}
-
-/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count. */
-static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
-{
-    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
-    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
-    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
-        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
-}
-
-static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
-{
-    for (; n != 0; n--) {
-        lmc__state_metadata(sha, entry);
-        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
-    }
 }
 
 /* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
@@ -17477,12 +17338,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
                                                           const uint8_t *metadata, uint32_t n,
                                                           lmc__buffer *items)
 {
-    lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
     LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
-    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
-    lmc__state_all_metadata(&sha, metadata, n);
-    lmc__sha256_finish(&sha, hash);
+    LMC__TRY(lmc__hash_snapshot(hash, l, body->data + LMC__HASH_BODY_SIZE, metadata, n, items));
     LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
@@ -17496,34 +17354,22 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
- * Where a base is refused. In this order; each check rests on those before it.
+ * Where a base is refused, in this order; each check rests on those before it:
  *
- *   what is checked                  where                            when             status
- *   -------------------------------  -------------------------------  ---------------  ------------
- *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
- *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
- *                                    lmc__read_prediction             a block is read  BASE_MISSING
- *                                    lmc__restore, nothing written    the end          BASE_MISSING
- *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
- *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
- *   header                                                            opening
- *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
- *   base has                                                          opening          salvage
- *                                                                                      BASE_WRONG
- *   the base can be read             lmc_base.read                    a block is read  what it says
- *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
- *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
- *   blocks, within all               lmc__restore                     the end
- *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
- *   the delta's                                                       done_size
- *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
- *   paths, kinds, sizes
+ *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
+ *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
+ *                                        BASE_WRONG
+ *   a run       lmc__check_run_features  the header names none: CORRUPT
+ *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
+ *                                        contradicts itself; in salvage, where the header with the
+ *                                        fingerprint may be lost, BASE_WRONG
+ *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
+ *                                        without, and checked if nothing is written
+ *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
+ *                                        prediction by the snapshot's own CHECKSUM
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
- * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
- * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
- * own, a Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -17583,11 +17429,15 @@ static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+static size_t lmc__count_items(const lmc__origin *o) { return o->items.size / sizeof(lmc__item); }
+static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *item)
+{
+    return o->base->get_file(o->base->user, item->file_number);
+}
 /* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size
-                        : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
 /* The base that the header names is the one at hand. In place that is for the caller to know. */
@@ -17601,61 +17451,43 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
- * 1. */
-static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
+ * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
-    const lmc__item *const item = lmc__get_item(o, *i);
-    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
-        memcmp(item->name, name, item->size) != 0)
-        return NULL;
-    ++*i;
-    return item;
-}
-
-static size_t lmc__first_named(const lmc__origin *o, const char *name)
-{
-    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
-}
-
-static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
-{
-    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
-}
-
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
- * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
- * path: optimizer states have the names of their weights. */
-LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                          const char *dtype, uint64_t size)
-{
-    size_t i = lmc__first_named(o, name);
-    const lmc__item *item;
-    uint32_t found = 0;
-    while ((item = lmc__next_named(o, name, &i)) != NULL) {
-        if ((item->tensor != NULL) != (dtype != NULL) ||
-            (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
-            continue;
-        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
-        if (!found) found = (uint32_t)i;
+    const lmc__item *const items = lmc__get_item(o, 0);
+    const size_t n = (size_t)lmc__min64(lmc__count_items(o), UINT32_MAX),
+                 name_size = strlen(part->name);
+    size_t i = lmc__find_name(items, n, part->name, 0);
+    for (; i < n && items[i].size == name_size && memcmp(items[i].name, part->name, name_size) == 0;
+         i++) {
+        const lmc_tensor *const t = items[i].tensor;
+        const uint64_t size = lmc__item_size(o, &items[i]);
+        if (part->path && strcmp(lmc__file_of_item(o, &items[i])->path, part->path) != 0) continue;
+        if (dtype ? size == part->size && strcmp(t ? t->dtype : "", dtype) == 0
+                  : part->offset <= size && part->size <= size - part->offset)
+            return (uint32_t)i + 1;
     }
-    return found;
+    return 0;
 }
 
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const lmc__item *item;
-    size_t i;
-    if (!part->name) return 0;
-    i = lmc__first_named(o, part->name);
-    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
-        const uint64_t size = lmc__item_size(o, item);
-        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
-            part->size <= size - part->offset)
-            return (uint32_t)i;
-    }
-    return 0;
+    return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
+
+/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
+ * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
+ * their weights. */
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
+{
+    lmc_base_part part = {path, name, 0, size};
+    const uint32_t found = lmc__find_part(o, &part, dtype);
+    part.path = NULL;
+    return found ? found : lmc__find_part(o, &part, dtype);
+}
+
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -17682,10 +17514,9 @@ static int lmc__compare_ends(const void *a, const void *b)
 
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
-    const size_t n = o->items.size / sizeof(lmc__item);
     lmc__item spare;
     size_t i;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < lmc__count_items(o); i++) {
         const lmc__item *const item = lmc__get_item(o, i);
         if (item->tensor)
             LMC__TRY(
@@ -17712,12 +17543,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
-}
-
 /* So many names with one end are looked at. */
 #define LMC__MAX_ENDS 64u
 
@@ -17738,7 +17563,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
+        if (!lmc__is_like(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
         found = (uint32_t)item->file_number + 1;
     }
@@ -17794,48 +17619,38 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of the run, which has a prediction, maps to bytes that are there. */
-LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                                    const lmc__segment *s,
-                                                    enum lmc_status not_in_base)
-{
-    const enum lmc_status refused =
-        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
-    const size_t number = s->base - 1;
-    uint64_t size;
-    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
-        LMC__CHECK(
-            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
-            refused);
-        return LMC_OK;
-    }
-    if (run->prediction == LMC__PREDICT_BASE) {
-        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
-        size = lmc__item_size(o, lmc__get_item(o, number));
-    } else { /* of a file that is known by the run's section */
-        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *f;
-        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
-        f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(f->is_described, refused);
-        LMC__TRY(lmc__get_text_size(f, &size));
-    }
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
-    return LMC_OK;
-}
-
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. */
-static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
-                                              enum lmc_status not_in_base)
+ * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
+ * known of it; in place predictions have their own place. */
+LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                                        enum lmc_status not_in_base)
 {
+    const int is_base = run->prediction == LMC__PREDICT_BASE;
+    const enum lmc_status refused = is_base ? not_in_base : LMC_ERR_CORRUPT;
     uint32_t i;
-    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
-    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++)
-        if (run->segments[i].base)
-            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
+    for (i = 0; i < run->n_segments && (o->base || !is_base); i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const size_t number = s->base - 1;
+        uint64_t size;
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+            LMC__CHECK(
+                lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+                refused);
+            continue;
+        }
+        if (is_base) {
+            LMC__CHECK(number < lmc__count_items(o), refused);
+            size = lmc__item_size(o, lmc__get_item(o, number));
+        } else { /* of a file that is known by the run's section */
+            const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+            LMC__CHECK(number < stream->first_file + stream->n_files &&
+                           lmc__listed_at(o->listing, number)->is_described,
+                       refused);
+            LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, number), &size));
+        }
+        LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
+    }
     return LMC_OK;
 }
 
@@ -17926,10 +17741,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN ||
-         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
-        !o->read_back)
-        return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
@@ -18179,73 +17991,100 @@ typedef struct lmc__gap {
     uint64_t offset, size; /* 0: none */
 } lmc__gap;
 
-/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
-typedef struct lmc__planner {
-    lmc__buffer quantized; /* lmc__quantized_range, of all files */
+struct lmc_writer {
+    lmc__buffer body; /* the section at hand */
+    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+     */
+    lmc__buffer metadata, sections;
+    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer hashes;   /* of all files, with options.content_hashes */
+    /* of the run at hand; its section, to be written before its first block */
+    lmc__buffer segments, run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
+    /* small files that wait to be written together (writer_groups.h): their bytes, one after
+     * another; CRC and fingerprint of each */
+    lmc__buffer group, group_facts;
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back: block_number */
-    lmc__buffer written, block_crcs, block;
-    /* lmc__segment: of the run that is begun */
-    lmc__buffer segments;
-    const lmc_writer_options *options;
-    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
-    uint64_t block_number; /* plus 1; 0: none */
-    /* all files so far. Each is a stream of its own, so both have one number */
-    lmc__listing listing;
-    /* the file at hand, and its number */
-    lmc_file file;
-    uint32_t file_number;
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
-    int has_quantizer;            /* one of the file's tensors does */
-    uint64_t position;            /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;           /* the first that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
-    size_t header_size;
+     * as they are encoded; and a block that was read back: read_block */
+    lmc__buffer written, block_crcs, block_read;
+    lmc_writer_options options;
+    enum lmc_status status; /* the first error stays */
+    uint64_t offset;        /* bytes written, or about to be */
+    lmc__coder coder;
+    lmc__index_builder index;
+    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
+    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
+    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    uint32_t n_runs, n_metadata, n_sections;
+    int is_finished;
+    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-} lmc__planner;
-#define LMC__PLANNER_BUFFERS LMC__ROW(lmc__planner, quantized, options)
+    size_t n_waiting; /* how many files wait, the last of the listing */
+    int in_group;     /* they are being written */
+    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
+    /* with a base: one of the files is not the base's, so nobody can restore over that */
+    int is_moved;
+
+    /* the file at hand, in the listing */
+    int in_file, is_waiting;
+    lmc_file *file;
+    uint64_t left;                /* bytes of it that are still to come, at most */
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    lmc__digester digester;
+    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    size_t next;       /* the first unit that does not end before position, or a lower one */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
+    size_t header_size;
+
+    /* the run at hand; where it is from: */
+    lmc__run run;
+    enum lmc_dtype dtype;
+    const lmc__quant_params *quant; /* or NULL */
+    uint64_t quantized_from;        /* where its tensor begins */
+    int is_shared;                  /* by several tensors, and their blocks are finer */
+    uint64_t run_left;              /* bytes of it that are in no job yet */
+    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    uint32_t block;                 /* number of the next block */
+    int may_enlarge;                /* see lmc__choose_run_blocks */
+};
+#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
+
+/* A file is at hand that ends when the caller says so. */
+static int lmc__is_size_unknown(const lmc_writer *w)
+{
+    return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
+}
 
 /* -- what was written, as it can be read back -- */
 
-/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
-typedef struct lmc__quantized_range {
-    lmc__range range;
-    const lmc__quant_params *quant;
-} lmc__quantized_range;
-
-static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
+/* Of the file's tensors the first that does not end before offset. */
+static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 {
-    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
-}
-
-/* Number i is there, and has bytes of [offset, end) of that file. */
-static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
-{
-    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
-           lmc__quantized_at(p, i)->range.stream == file_number &&
-           lmc__quantized_at(p, i)->range.start < end;
-}
-
-/* The first that does not end before offset of that file; those behind it follow in order. */
-static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
-{
-    return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, file->n_tensors,
+                    file->tensors[i].offset + file->tensors[i].size <= offset);
+    return i;
 }
 
 /* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
-static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
-                            uint64_t size)
+static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
-    size_t i = lmc__find_quantized(p, file_number, offset);
-    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
-        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
-        if (quant->is_predicted || (r->start - offset) % quant->width ||
-            (offset + size < r->end && (offset + size - r->start) % quant->width))
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_tensor(file, offset);
+    for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
+        const lmc_tensor *const t = &file->tensors[i];
+        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+        if (quant && !quant->is_recovered &&
+            (quant->is_predicted || (t->offset - offset) % quant->width ||
+             (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
     }
     return 1;
@@ -18258,63 +18097,53 @@ typedef struct lmc__written_run {
     size_t block_size;
 } lmc__written_run;
 
-/* A block of one. */
-typedef struct lmc__written_block {
-    uint64_t number, start;
-    size_t size;
-} lmc__written_block;
-
-static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
+/* The number of the block that has that byte of a stream, and where it lies. */
+static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
+                                lmc__range *block)
 {
     const lmc__written_run *const run =
-        (const lmc__written_run *)(const void *)p->written.data +
-        lmc__find_stream_range(&p->written, sizeof *run, stream, position);
+        (const lmc__written_run *)(const void *)w->written.data +
+        lmc__find_stream_range(&w->written, sizeof *run, stream, position);
     const uint64_t i = (position - run->range.start) / run->block_size;
-    lmc__written_block block;
-    block.number = run->first_block + i;
-    block.start = run->range.start + i * run->block_size;
-    block.size = (size_t)lmc__min64(run->block_size, run->range.end - block.start);
-    return block;
+    block->start = run->range.start + i * run->block_size;
+    block->end = lmc__min64(block->start + run->block_size, run->range.end);
+    return run->first_block + i;
 }
 
-/* What predicts bytes [offset, offset + size) of a run, of its own snapshot, is encoded. */
-static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t offset, size_t size)
+/* What predicts the run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc_writer *w)
 {
-    const unsigned scale = lmc__prediction_scale(run);
-    const uint64_t start = run->start + offset, end = start + size;
     uint32_t i;
-    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        const lmc__listed_file *f;
-        uint64_t last;
-        if (s->start >= end) break;
-        if (s->base == 0) continue;
-        f = lmc__listed_at(&p->listing, s->base - 1);
-        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
-        if (lmc__find_block(p, f->stream, last - 1).number >= p->block_crcs.size / 4) return 0;
+    for (i = 0; i < w->run.n_segments; i++) {
+        const lmc__segment *const s = &w->run.segments[i];
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, s->base ? s->base - 1 : 0);
+        if (s->base && f->stream == w->run.stream &&
+            f->start + s->base_offset + lmc__prediction_scale(&w->run) * s->size > w->wave_start)
+            return 0;
     }
     return 1;
 }
 
 /* Bytes of a stream, of one file or several, as the caller has them, quantised where the
  * snapshot is. */
-static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
+static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
-    size_t number = lmc__find_file(&p->listing, lmc__stream_at(&p->listing, stream), position);
+    size_t number = lmc__find_file(&w->listing, lmc__stream_at(&w->listing, stream), position);
     for (; size != 0; number++) {
-        const lmc__listed_file *const f = lmc__listed_at(&p->listing, number);
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, number);
         const uint64_t offset = position - f->start;
         const size_t part = (size_t)lmc__min64(size, f->file.size - offset);
-        size_t i = lmc__find_quantized(p, number, offset);
-        if (part) LMC__TRY(p->options->read_back(p->options->user, number, offset, dst, part));
-        for (; lmc__is_quantized_in(p, i, number, offset + part); i++) {
-            const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-            const uint64_t from = r->start > offset ? r->start : offset,
-                           to = lmc__min64(r->end, offset + part);
-            LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
-                                         dst + (size_t)(from - offset), from - r->start,
-                                         (size_t)(to - from), NULL));
+        size_t i = lmc__find_tensor(&f->file, offset);
+        if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
+        for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
+            const lmc_tensor *const t = &f->file.tensors[i];
+            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+            const uint64_t from = t->offset > offset ? t->offset : offset,
+                           to = lmc__min64(t->offset + t->size, offset + part);
+            if (quant)
+                LMC__TRY(lmc__quantize_range(quant, dst + (size_t)(from - offset), from - t->offset,
+                                             (size_t)(to - from), NULL));
         }
         position += part;
         dst += part;
@@ -18323,34 +18152,31 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
- * blocks are read, whose CRCs are known. */
+/* The origin's read_back; user: the writer. What is read must be what was encoded: so whole blocks
+ * are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    lmc__planner *const p = (lmc__planner *)user;
-    const lmc__listed_file *const f = lmc__listed_at(&p->listing, file_number);
+    lmc_writer *const w = (lmc_writer *)user;
+    const lmc__listed_file *const f = lmc__listed_at(&w->listing, file_number);
     uint64_t position = f->start + offset;
     uint8_t *to = (uint8_t *)dst;
     while (size != 0) {
-        const lmc__written_block block = lmc__find_block(p, f->stream, position);
-        const size_t skip = (size_t)(position - block.start),
-                     part = lmc__min(size, block.size - skip);
-        const int is_whole = part == block.size;
-        if (is_whole || p->block_number != block.number + 1) {
-            uint8_t *whole = to;
-            if (!is_whole) {
-                p->block_number = 0;
-                LMC__TRY(lmc__reserve(&p->block, block.size));
-                whole = p->block.data;
-            }
-            LMC__TRY(lmc__read_caller(p, f->stream, block.start, whole, block.size));
-            if (lmc__get_kernels()->crc32c(0, whole, block.size) !=
-                lmc__load32(p->block_crcs.data + 4 * (size_t)block.number))
+        lmc__range block;
+        const uint64_t number = lmc__find_block(w, f->stream, position, &block);
+        const size_t block_size = (size_t)(block.end - block.start),
+                     skip = (size_t)(position - block.start),
+                     part = lmc__min(size, block_size - skip);
+        if (w->read_block != number + 1) {
+            w->read_block = 0;
+            LMC__TRY(lmc__reserve(&w->block_read, block_size));
+            LMC__TRY(lmc__read_caller(w, f->stream, block.start, w->block_read.data, block_size));
+            if (w->coder.wave.k->crc32c(0, w->block_read.data, block_size) !=
+                lmc__load32(w->block_crcs.data + 4 * (size_t)number))
                 return LMC_ERR_CHANGED;
-            if (!is_whole) p->block_number = block.number + 1;
+            w->read_block = number + 1;
         }
-        if (!is_whole) memcpy(to, p->block.data + skip, part);
+        memcpy(to, w->block_read.data + skip, part);
         position += part;
         to += part;
         size -= part;
@@ -18377,58 +18203,70 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* In how many bytes before the first tensor the header text may be, which are held in memory; 0: in
- * none. */
-static enum lmc_status lmc__plan_header(lmc__planner *p)
+/* Begins the file that was listed last; twins and quantisers are those of `given`. The header text
+ * may be in the bytes before the first tensor, which are then held in memory. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
-    uint64_t size;
-    p->header_size = 0;
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    uint64_t before, size;
+    size_t i;
+    w->position = w->next = w->header_size = 0;
+    w->run_left = 0;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        w->file->base_parts = given->base_parts;
+        w->file->n_base_parts = given->n_base_parts;
+        w->file->twin = given->twin;
+    }
+    for (i = 0; i < given->n_tensors; i++) {
+        tensors[i].twin = given->tensors[i].twin;
+        tensors[i].quantizer = given->tensors[i].quantizer;
+        tensors[i].base_parts = given->tensors[i].base_parts;
+        tensors[i].n_base_parts = given->tensors[i].n_base_parts;
+    }
+    before = given->n_tensors ? tensors[0].offset : 0;
     if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &size));
-    if (size <= before) p->header_size = (size_t)before;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&w->listing, w->listing.n_files - 1), &size));
+    if (size <= before) w->header_size = (size_t)before;
     return LMC_OK;
 }
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
-                                                enum lmc_dtype default_dtype)
-{
-    const uint32_t file_number = (uint32_t)(p->listing.n_files - 1);
-    lmc_tensor *tensors;
-    size_t i;
-    p->file = lmc__listed_at(&p->listing, file_number)->file;
-    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
-        p->file.base_parts = given->base_parts;
-        p->file.n_base_parts = given->n_base_parts;
-        p->file.twin = given->twin;
-    }
-    tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
-    p->file_number = file_number;
-    p->default_dtype = default_dtype;
-    p->has_quantizer = 0;
-    p->position = 0;
-    p->next_tensor = 0;
-    for (i = 0; i < given->n_tensors; i++) {
-        lmc_tensor *const t = &tensors[i];
-        lmc__quantized_range quantized;
-        t->twin = given->tensors[i].twin;
-        t->quantizer = given->tensors[i].quantizer;
-        t->base_parts = given->tensors[i].base_parts;
-        t->n_base_parts = given->tensors[i].n_base_parts;
-        quantized.quant = lmc__get_quant_params(t->quantizer);
-        if (!quantized.quant) continue;
-        p->has_quantizer = 1;
-        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
-        quantized.range.stream = file_number;
-        quantized.range.start = t->offset;
-        quantized.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
-    }
-    return lmc__plan_header(p);
-}
-
 /* -- predictions -- */
+
+/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
+ * tensors. */
+typedef struct lmc__unit {
+    const lmc_file *file;
+    const lmc_tensor *tensor;
+    uint64_t start, end; /* within the stream */
+} lmc__unit;
+
+/* That which has byte `at` of the stream at hand, of known size. *i: its number, of the tensors, or
+ * in a group of the files; or that of the next tensor; or a lower one. */
+static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
+{
+    lmc__unit u = {w->file, NULL, 0, 0};
+    if (w->in_group) {
+        const lmc__listed_file *f = lmc__listed_at(&w->listing, *i);
+        while (f->start + f->file.size <= at) f = lmc__listed_at(&w->listing, ++*i);
+        u.file = &f->file;
+        u.start = f->start;
+        u.end = f->start + f->file.size;
+        return u;
+    }
+    u.end = u.file->size;
+    if (u.file->n_tensors == 0) return u;
+    u.tensor = u.file->tensors + *i;
+    for (; *i < u.file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
+    if (*i < u.file->n_tensors) {
+        u.start = u.tensor->offset;
+        u.end = u.start + u.tensor->size;
+        if (u.start <= at) return u;
+        u.end = u.start;
+    }
+    u.file = NULL;
+    u.tensor = NULL;
+    return u;
+}
 
 /* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
@@ -18438,17 +18276,18 @@ typedef struct lmc__prediction {
 } lmc__prediction;
 
 /* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
-static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
+static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (!p->options->read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+    if (!w->options.read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
         twin->file_number >= UINT32_MAX || (twin->conversion && size % 2 != 0))
         return found;
     if (twin->conversion) size *= 2;
-    if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
-        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+    if (!lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(&lmc__listed_at(&w->listing, twin->file_number)->file, twin->offset,
+                          size))
         return found;
     found.kind = LMC__PREDICT_OWN;
     found.conversion = twin->conversion;
@@ -18457,361 +18296,320 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. Asked again, it is the same. */
-LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a file, or its tensor t if that is not NULL. Asked again, it is the same. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
+                                                      const lmc_tensor *t)
 {
-    const lmc_file *const f = &p->file;
+    const lmc__origin *const o = &w->origin;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
     const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
     const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
+    size_t i;
     memset(&found, 0, sizeof found);
-    if (!t) found = lmc__predict_by_twin(p, f->twin, f->size);
-    else if (!quant || quant->is_predicted) found = lmc__predict_by_twin(p, t->twin, t->size);
-    if (found.base || quant || !p->origin.base) return found;
-    if (parts) {
-        size_t i;
-        for (i = 0; i < n_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &parts[i]);
-    } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
-    else found.base = lmc__match_item(&p->origin, f->path, f->path, NULL, f->size);
-    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!quant || quant->is_predicted)
+        found = lmc__predict_by_twin(w, t ? t->twin : f->twin, t ? t->size : f->size);
+    if (found.base || quant || !o->base) return found;
+    if (parts)
+        for (i = 0; i < n_parts && !found.base; i++) found.base = lmc__match_part(o, &parts[i]);
+    else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
+    else {
+        found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
+        if (!found.base) found.base = lmc__match_by_end(o, t);
+    }
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only a later run can
- * refer to that. */
-static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
+/* The tensor's twin is in the run that would begin at position: only a later run can refer to
+ * that. */
+static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
-    return twin && twin->file_number == p->file_number &&
-           (twin->offset >= start || t->size > start - twin->offset);
+    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
+    return twin && twin->file_number == w->listing.n_files - 1 &&
+           (twin->offset >= w->position || t->size > w->position - twin->offset);
 }
 
 /* -- runs -- */
 
-typedef struct lmc__planned_run {
-    uint64_t size;
-    enum lmc_dtype dtype;
-    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
-    const lmc__quant_params *quant; /* or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
-    int is_shared;                  /* by several tensors, and their blocks are finer */
-    size_t block_size;
-} lmc__planned_run;
-
 /* Quantised runs have a table in each block: theirs are as large as those of deltas. */
-static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
+static size_t lmc__choose_block_size(const lmc_writer *w)
 {
-    const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
-    unsigned log2_block = p->options->log2_block;
-    if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+    const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
+    unsigned log2_block = w->options.log2_block;
+    if (log2_block == 0 && w->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
+    return lmc__get_block_size(w->dtype, lmc__limit_log2_block(w->dtype, log2_block),
                                has_prediction);
+}
+
+static void lmc__predict_run(lmc_writer *w, const lmc__prediction *by)
+{
+    w->run.prediction = by->kind;
+    w->run.conversion = by->conversion;
+}
+
+static int lmc__predicts_alike(const lmc_writer *w, const lmc__prediction *by)
+{
+    return by->kind == w->run.prediction && by->conversion == w->run.conversion;
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
  * (R4-47). */
-static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
+static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const unsigned width = lmc_dtype_width(run->dtype);
+    const unsigned width = lmc_dtype_width(w->dtype);
     const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
-    if (run->prediction.conversion && gap % 2 != 0) return 0;
-    return lmc_dtype_find(t[1].dtype) == run->dtype ||
+    if (w->run.conversion && gap % 2 != 0) return 0;
+    return lmc_dtype_find(t[1].dtype) == w->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
 /* A run that t shares with others ends behind it. */
-static int lmc__ends_run(const lmc_tensor *t)
+static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
+    return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
                LMC__SHARED_RUN_SIZE <
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
- * of the small ones behind it that are coded alike. */
-static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
+/* A tensor begins a run that ends at the result: at its own end, or at that of the last of the
+ * small ones behind it that are coded alike. */
+static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_file *const f = &p->file;
-    const size_t first = i;
-    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
-    run->dtype = lmc_dtype_find(f->tensors[i].dtype);
-    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
+    uint64_t end = t->offset + t->size, large;
+    lmc__prediction by = lmc__find_prediction(w, w->file, t);
+    w->dtype = lmc_dtype_find(t->dtype);
     /* What a run before left of it, when its twin was not there yet: segments of odd size are
      * refused (R4-47). */
-    if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
-        memset(&run->prediction, 0, sizeof run->prediction);
-    large = lmc__choose_block_size(p, run);
-    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
-    run->quantized_from = f->tensors[i].offset;
-    if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS / 2; i++) {
-        const lmc_tensor *const t = &f->tensors[i];
-        lmc__prediction next;
-        if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
-            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
+    if (!by.conversion || (w->position - t->offset) % 2 == 0) lmc__predict_run(w, &by);
+    large = lmc__choose_block_size(w);
+    w->quant = lmc__get_quant_params(t->quantizer);
+    w->quantized_from = t->offset;
+    if (t->size >= large || w->quant) return end;
+    for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
+        if (t->size >= large || !lmc__continues_run(w, t - 1) ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(w, t) ||
+            (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
-        next = lmc__find_prediction(p, t);
-        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
-            break;
+        by = lmc__find_prediction(w, w->file, t);
+        if (!lmc__predicts_alike(w, &by)) break;
         end = t->offset + t->size;
     }
-    run->is_shared = i - first > 1;
+    w->is_shared = t - first > 1;
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. */
-LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
-{
-    lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
-    lmc__buffer text;
-    uint64_t size;
-    size_t end;
-    LMC__TRY(lmc__get_text_size(f, &size)); /* at most header_size */
-    lmc__init_buffer(&text, p->segments.alloc_user);
-    LMC__TRY(lmc__reserve(&text, size));
-    lmc__read_text(f, 0, text.data, (size_t)size);
-    end = p->header_size - (size_t)size + 1;
-    for (*at = 0; *at < end; ++*at) {
-        const uint8_t *const found = (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
-        *at = found ? (size_t)(found - header) : end;
-        if (found && memcmp(found, text.data, (size_t)size) == 0) break;
-    }
-    if (*at >= end) *at = p->header_size;
-    lmc__free_buffer(&text);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
+static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64_t size,
                                            uint32_t base, uint64_t base_offset)
 {
     const lmc__segment segment = {start, size, base_offset, base};
-    return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
+    if (size == 0) return LMC_OK;
+    if (w->run.n_segments++ == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+    return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
 /* The run of the bytes before the first tensor, if the header text is among them: else nothing
  * changes. */
-static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
+LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
-    const size_t size = p->header_size;
+    const size_t size = w->header_size;
+    const uint8_t *at = header, *const end = header + size;
+    lmc__listed_file *const f = lmc__listed_at(&w->listing, w->listing.n_files - 1);
     uint64_t text_size;
-    size_t at;
-    LMC__TRY(lmc__find_text(p, header, &at));
-    p->header_size = 0;
-    if (at == size) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &text_size));
-    LMC__TRY(lmc__append_segment(p, 0, at, 0, 0));
-    LMC__TRY(lmc__append_segment(p, at, text_size, p->file_number + 1, 0));
-    LMC__TRY(lmc__append_segment(p, at + text_size, size - at - text_size, 0, 0));
-    run->dtype = LMC_U8;
-    run->size = size;
-    run->prediction.kind = LMC__PREDICT_TEXT;
-    run->block_size = lmc__choose_block_size(p, run);
+    LMC__TRY(lmc__get_text_size(f, &text_size)); /* at most size */
+    w->header_size = 0;
+    w->body.size = 0;
+    LMC__TRY(lmc__reserve(&w->body, text_size));
+    lmc__read_text(f, 0, w->body.data, (size_t)text_size);
+    for (;; at++) {
+        const size_t left = (size_t)(end - at);
+        if (left >= text_size)
+            at = (const uint8_t *)memchr(at, w->body.data[0], left - (size_t)text_size + 1);
+        if (left < text_size || !at) return LMC_OK;
+        if (memcmp(at, w->body.data, (size_t)text_size) == 0) break;
+    }
+    LMC__TRY(lmc__append_segment(w, 0, (uint64_t)(at - header), 0, 0));
+    LMC__TRY(lmc__append_segment(w, (uint64_t)(at - header), text_size,
+                                 (uint32_t)w->listing.n_files, 0));
+    at += text_size;
+    LMC__TRY(lmc__append_segment(w, (uint64_t)(at - header), (uint64_t)(end - at), 0, 0));
+    w->dtype = LMC_U8;
+    w->run.size = size;
+    w->run.prediction = LMC__PREDICT_TEXT;
     return LMC_OK;
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
  * then they are remembered. */
-static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
+static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
-    lmc__gap *gap = p->gaps;
-    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
-    while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
-    if (gap < p->gaps + LMC__MAX_GAPS)
-        return lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size) ? gap : NULL;
-    gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
-    gap->file_number = p->file_number;
+    lmc__gap *gap = w->gaps;
+    if (!w->options.read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
+    while (gap < w->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
+    if (gap < w->gaps + LMC__MAX_GAPS)
+        return lmc__can_read_back(&w->origin, gap->file_number, gap->offset, size) ? gap : NULL;
+    gap = &w->gaps[w->next_gap++ % LMC__MAX_GAPS];
+    gap->file_number = (uint32_t)(w->listing.n_files - 1);
     gap->offset = offset;
     gap->size = size;
     return NULL;
 }
 
-/* The run of the bytes between tensors, up to end, where tensor number i begins, if they repeat
+/* The run of the bytes between tensors, up to end, where the next one begins, if they repeat
  * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
-static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lmc__planned_run *run)
+static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
-    const lmc_file *const f = &p->file;
-    const lmc__gap *gap = lmc__find_gap(p, p->position, end - p->position);
-    uint64_t at = p->position;
+    const lmc_file *const f = w->file;
+    uint64_t at = w->position;
+    const lmc__gap *gap = lmc__find_gap(w, at, end - at);
+    size_t i = w->next;
     if (!gap) return LMC_OK;
     for (;;) {
         const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
-        LMC__TRY(lmc__append_segment(p, at, end - at, gap->file_number + 1, gap->offset));
+        LMC__TRY(lmc__append_segment(w, at, end - at, gap->file_number + 1, gap->offset));
         at = end;
         if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
-            lmc__get_quant_params(t->quantizer) || i > p->next_tensor + LMC__MAX_SEGMENTS / 4)
+            lmc__get_quant_params(t->quantizer) || i > w->next + LMC__MAX_SEGMENTS / 4)
             break;
         end = t[1].offset;
-        gap = lmc__find_gap(p, at + t->size, end - at - t->size);
+        gap = lmc__find_gap(w, at + t->size, end - at - t->size);
         if (!gap) break;
-        LMC__TRY(lmc__append_segment(p, at, t->size, 0, 0));
+        LMC__TRY(lmc__append_segment(w, at, t->size, 0, 0));
         at += t->size;
     }
-    run->dtype = LMC_U8;
-    run->size = at - p->position;
-    run->prediction.kind = LMC__PREDICT_OWN;
-    run->block_size = lmc__choose_block_size(p, run);
+    w->dtype = LMC_U8;
+    w->run.size = at - w->position;
+    w->run.prediction = LMC__PREDICT_OWN;
     return LMC_OK;
 }
 
-/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. A run
- * has whole elements; what does not fill one is left for a run of bytes, which comes next. */
-LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
-                                               size_t available, lmc__planned_run *run)
+/* The run from unit u on, of a known size. */
+static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
-    const lmc_file *const f = &p->file;
-    unsigned width;
-    memset(run, 0, sizeof *run);
-    p->segments.size = 0;
-    if (p->header_size) LMC__TRY(lmc__plan_text(p, data, run));
-    if (run->size) return LMC_OK;
-    run->dtype = p->default_dtype;
-    if (f->size == LMC_UNKNOWN_SIZE) {
-        run->size = available;
+    if (!u.file) {
+        LMC__TRY(lmc__plan_gap(w, u.end));
+        if (w->run.size) return LMC_OK;
+    } else if (u.tensor) {
+        u.end = lmc__plan_tensors(w, u.tensor);
     } else {
-        size_t *const i = &p->next_tensor;
-        uint64_t end = f->size;
-        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
-        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
-        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
-            ++*i;
-        if (*i < f->n_tensors && f->tensors[*i].offset <= p->position)
-            end = lmc__plan_tensors(p, run, *i);
-        else {
-            if (*i < f->n_tensors) end = f->tensors[*i].offset;
-            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, *i, run));
-            if (run->size) return LMC_OK;
+        const uint64_t all = lmc__stream_at(&w->listing, w->run.stream)->size;
+        lmc__prediction by = lmc__find_prediction(w, u.file, NULL);
+        size_t i = w->next;
+        lmc__predict_run(w, &by);
+        while (u.end < all) { /* of a group */
+            const lmc__unit next = lmc__unit_at(w, u.end, &i);
+            by = lmc__find_prediction(w, next.file, NULL);
+            if (!lmc__predicts_alike(w, &by)) break;
+            u.end = next.end;
         }
-        run->size = end - p->position;
     }
-    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
-    width = lmc_dtype_width(run->dtype);
-    if (run->size < width) run->dtype = LMC_AUTO;
-    else run->size -= run->size % width;
-    if (run->dtype == LMC_AUTO && run->size > 4096)
-        run->size -= run->size % 8; /* so that every block can be split at any width */
-    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    run->block_size = lmc__choose_block_size(p, run);
+    w->run.size = u.end - w->position;
     return LMC_OK;
 }
 
 /* The same, of a run of that kind of prediction; not predicted if that would be too far away
  * (work.h). */
-static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
-                                            uint64_t start, uint64_t size, uint32_t base,
-                                            uint64_t base_offset)
+static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
+                                            uint32_t base, uint64_t base_offset)
 {
     if (base && size) {
         uint64_t file = base - 1, at = base_offset;
-        if (run->prediction.kind == LMC__PREDICT_BASE) {
-            const lmc__item *const item = lmc__get_item(&p->origin, base - 1);
+        if (w->run.prediction == LMC__PREDICT_BASE) {
+            const lmc__item *const item = lmc__get_item(&w->origin, base - 1);
             file = item->file_number;
             at += item->tensor ? item->tensor->offset : 0;
         }
-        if (!lmc__can_reach(&p->reach, file, at, run->prediction.conversion ? 2 * size : size,
-                            start / run->block_size) &&
-            !run->quant) /* which cannot do without */
+        if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
+                            start / w->run.block_size) &&
+            !w->quant) /* which cannot do without */
             base = 0;
     }
-    return lmc__append_segment(p, start, size, base, base ? base_offset : 0);
+    return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
- * start: its own. */
-LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                                 const lmc_base_part *parts, size_t n,
-                                                 uint64_t start, uint64_t at, uint64_t stop)
+/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: its
+ * own. */
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
+                                                 size_t n, uint64_t start, uint64_t at,
+                                                 uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
-            const uint32_t base = lmc__match_part(&p->origin, part);
-            LMC__TRY(lmc__append_in_reach(p, run, at, end - at, base,
+            const uint32_t base = lmc__match_part(&w->origin, part);
+            LMC__TRY(lmc__append_in_reach(w, at, end - at, base,
                                           base ? part->offset + (at - start) : 0));
             at = end;
         }
         start = end;
     }
-    return lmc__append_segment(p, at, stop - at, 0, 0);
+    return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a planned run: one for each tensor, or for all of a file without tensors; none if
- * it is not predicted. */
-LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+/* The segments of a run that is predicted: one for each unit, or several. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
-    const uint64_t end = p->position + run->size;
-    uint64_t at = p->position;
-    size_t i = p->next_tensor;
-    if (run->prediction.kind == LMC__PREDICT_ZERO || p->segments.size) return LMC_OK;
-    while (at < end) {
-        lmc__prediction found = run->prediction;
-        uint64_t stop = end, start = 0; /* of the tensor */
-        const lmc_base_part *parts = p->file.base_parts;
-        size_t n_parts = p->file.n_base_parts;
-        if (p->file.n_tensors != 0) {
-            const lmc_tensor *t = &p->file.tensors[i];
-            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
-            if (at < t->offset) { /* the run may end before t: it has whole elements */
-                const uint64_t next = lmc__min64(end, t->offset);
-                LMC__TRY(lmc__append_segment(p, at, next - at, 0, 0));
-                at = next;
-                continue;
-            }
-            start = t->offset;
-            stop = lmc__min64(end, start + t->size);
-            found = lmc__find_prediction(p, t);
-            parts = t->base_parts;
-            n_parts = t->n_base_parts;
-        }
-        if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && parts) {
-            LMC__TRY(lmc__plan_parts(p, run, parts, n_parts, start, at, stop));
-            at = stop;
+    const uint64_t end = w->position + w->run.size;
+    uint64_t at, stop;
+    size_t i = w->next;
+    for (at = w->position; at < end; at = stop) {
+        const lmc__unit u = lmc__unit_at(w, at, &i);
+        const lmc_tensor *const t = u.tensor;
+        lmc__prediction by;
+        stop = lmc__min64(end, u.end);
+        if (!u.file) {
+            LMC__TRY(lmc__append_segment(w, at, stop - at, 0, 0));
             continue;
         }
-        LMC__TRY(lmc__append_in_reach(
-            p, run, at, stop - at, found.base,
-            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
-        at = stop;
+        by = lmc__find_prediction(w, u.file, t);
+        if (by.kind == LMC__PREDICT_BASE && (t ? t->base_parts : u.file->base_parts))
+            LMC__TRY(lmc__plan_parts(w, t ? t->base_parts : u.file->base_parts,
+                                     t ? t->n_base_parts : u.file->n_base_parts, u.start, at,
+                                     stop));
+        else
+            LMC__TRY(lmc__append_in_reach(
+                w, at, stop - at, by.base,
+                by.base ? by.base_offset + (by.conversion ? 2 : 1) * (at - u.start) : 0));
     }
     return LMC_OK;
 }
 
-/* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike, with its segments. None has tensors; so a run has whole files. */
-LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
+ * so many are wanted; available: all that are known to come if the file's size is unknown. A run
+ * has whole elements, but in a group; what does not fill one is left for a run of bytes, which
+ * comes next. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
-    const lmc__listing *const l = &p->listing;
-    const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
-    const size_t end = stream->first_file + stream->n_files;
-    size_t i = lmc__find_file(l, stream, p->position);
+    lmc__run *const run = &w->run;
+    unsigned width;
     memset(run, 0, sizeof *run);
-    p->segments.size = 0;
-    for (; i < end; i++) {
-        lmc__prediction next;
-        p->file = lmc__listed_at(l, i)->file;
-        if (p->file.size == 0) continue;
-        next = lmc__find_prediction(p, NULL);
-        if (run->size == 0) {
-            run->dtype = LMC_AUTO;
-            run->prediction = next;
-            run->block_size = lmc__choose_block_size(p, run);
-        }
-        if (next.kind != run->prediction.kind) break;
-        if (next.kind != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__append_in_reach(p, run, p->position + run->size, p->file.size, next.base,
-                                          next.base_offset));
-        run->size += p->file.size;
+    run->start = w->position;
+    run->stream = w->listing.n_streams - 1;
+    w->segments.size = 0;
+    w->dtype = w->default_dtype;
+    w->quant = NULL;
+    w->is_shared = 0;
+    if (w->header_size) LMC__TRY(lmc__plan_text(w, data));
+    if (run->size == 0 && lmc__is_size_unknown(w)) run->size = available;
+    else if (run->size == 0) LMC__TRY(lmc__plan_units(w, lmc__unit_at(w, w->position, &w->next)));
+    if (run->n_segments == 0 && !w->in_group) {
+        run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+        width = lmc_dtype_width(w->dtype);
+        if (run->size < width) w->dtype = LMC_AUTO;
+        else run->size -= run->size % width;
+        if (w->dtype == LMC_AUTO && run->size > 4096)
+            run->size -= run->size % 8; /* so that every block can be split at any width */
     }
+    if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(w);
+    if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
+        LMC__TRY(lmc__plan_segments(w));
+    lmc__set_segments(run, &w->segments);
     return LMC_OK;
 }
 
@@ -18837,120 +18635,43 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
-struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
-     */
-    lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
-    /* of the run at hand; its section, to be written before its first block */
-    lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
-    lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
-    lmc__buffer quantizers;
-    /* small files that wait to be written together: their bytes, one after another */
-    lmc__buffer group;
-    lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    /* bytes written, or about to be */
-    uint64_t offset;
-    lmc__coder coder;
-    lmc__index_builder index;
-    uint32_t n_runs, n_metadata, n_sections;
-    int is_finished;
-    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-
-    lmc__planner plan;
-    int in_file;
-    lmc__digester digester;
-    lmc__hasher hasher; /* with options.content_hashes */
-
-    /* the run at hand; where it is from: */
-    lmc__run run;
-    lmc__planned_run planned;
-    uint64_t run_left; /* bytes of it that are in no job yet */
-    uint32_t block;    /* number of the next block */
-    int may_enlarge;   /* see lmc__choose_run_blocks */
-
-    size_t n_waiting; /* how many files wait, the last of the listing (writer_groups.h) */
-    /* where the bytes of the file at hand begin, if it is one of them */
-    size_t waiting_at;
-    int is_waiting;
-    int in_group;   /* they are being written */
-    int is_callers; /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so nobody can restore over that */
-    int is_moved;
-};
-#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
-
-/* A file is at hand that ends when the caller says so. */
-static int lmc__is_size_unknown(const lmc_writer *w)
+/* Straight to the sink, behind what waits to be written. */
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
-    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+    if (size == 0) return LMC_OK;
+    LMC__TRY(lmc__drain(&w->coder));
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
+    w->offset += size;
+    return LMC_OK;
 }
 
-/* All bytes before the first tensor are wanted at once. */
-static int lmc__is_header_wanted(const lmc_writer *w)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
-    return w->in_file && w->plan.header_size != 0;
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Notes where the run's blocks are, for who reads them back. */
-static enum lmc_status lmc__add_written_run(lmc_writer *w)
+/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
-    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
-                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
-                                      w->run.block_size};
-    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
+    const uint64_t size = body->size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__index_section(&w->index, kind, body->data, size));
+    return lmc__write_body(w, kind, body);
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
-    const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
-    lmc__run run;
-    memset(&run, 0, sizeof run);
-    run.size = w->planned.size;
-    run.block_size = w->planned.block_size;
-    run.prediction = w->planned.prediction.kind;
-    run.conversion = w->planned.prediction.conversion;
-    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof *segments);
     head->size = 0;
     LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
-    LMC__TRY(lmc__append_run(head, &run));
-    LMC__TRY(lmc__append_segments(head, segments, run.n_segments));
+    LMC__TRY(lmc__append_run(head, &w->run));
     lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
                             head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return LMC_OK;
-}
-
-/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
- * and read again as every reader will. */
-LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
-                                                size_t available)
-{
-    const lmc__listing *const listing = &w->plan.listing;
-    uint64_t position = w->plan.position;
-    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
-                         : lmc__plan_run(&w->plan, data, available, &w->planned));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
-    LMC__TRY(lmc__write_run_head(w));
-    w->segments.size = 0;
-    LMC__TRY(lmc__parse_run(&w->run, &w->segments, w->run_head.data + LMC__SECTION_HEADER_SIZE,
-                            w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
-                            listing->n_streams - 1, &position));
-    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
-    w->n_runs++;
-    w->block = 0;
-    w->may_enlarge = w->options.log2_block == 0 && !w->planned.quant &&
-                     w->planned.dtype != LMC_AUTO && w->run.prediction == LMC__PREDICT_BASE &&
-                     w->run.size > w->run.block_size;
-    w->run_left = w->run.size;
-    w->plan.position = position;
     return LMC_OK;
 }
 
@@ -18963,8 +18684,8 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
  * block takes beside its changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
-    const unsigned width = lmc_dtype_width(w->planned.dtype);
-    const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
+    const unsigned width = lmc_dtype_width(w->dtype);
+    const size_t step = w->run.block_size / LMC__COMPARED_PIECES,
                  per_piece = LMC__COMPARED_SIZE / width;
     uint8_t base[LMC__COMPARED_SIZE];
     size_t piece, i, n_changed = 0;
@@ -18972,15 +18693,14 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     if (step < LMC__COMPARED_SIZE) return LMC_OK;
     for (piece = 0; piece < LMC__COMPARED_PIECES; piece++) {
         const uint8_t *const src = data + piece * step;
-        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, piece * step, base, sizeof base));
+        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, piece * step, base, sizeof base));
         for (i = 0; i < per_piece; i++)
             n_changed += memcmp(src + i * width, base + i * width, width) != 0;
     }
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
-    w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
-    w->run.block_size = w->planned.block_size;
+    w->run.block_size <<= LMC__SPARSE_MORE_LOG2;
     LMC__TRY(lmc__write_run_head(w));
-    return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
+    return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
@@ -18991,33 +18711,57 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
     uint64_t size = 0;
-    size_t i;
+    size_t i, k;
     if (n == 0) return LMC_OK;
     c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
-    w->digester.fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &lmc__job_at(c, i)->job;
-        const uint8_t *const content = lmc__job_at(c, i)->content;
-        const size_t head_size = lmc__job_at(c, i)->head_size;
-        const uint8_t *start = job->dst - head_size;
-        if (w->options.content_hashes && !w->in_group)
-            LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
+        const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+        const lmc__job *const job = &block_job->job;
+        const size_t head_size = block_job->head_size;
+        const uint8_t *start = job->dst - head_size,
+                      *content = block_job->content ? block_job->content : job->src;
+        if (block_job->n_pieces) /* the index has grown */
+            lmc__index_fingerprints(&w->index, &w->digester);
+        for (k = 0; k < block_job->n_pieces; k++) {
+            const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
+            lmc__absorb_piece(&w->digester, piece, content);
+            content += piece->size;
+        }
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, "RUN ", start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         if (w->options.read_back)
-            LMC__TRY(lmc__append(&w->plan.block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
+            LMC__TRY(lmc__append(&w->block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
     }
-    w->contents.size = 0;
+    w->contents.size = c->pieces.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size);
+}
+
+/* Begins the run of the bytes that come next: see lmc__plan_run. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
+{
+    lmc__run *const run = &w->run;
+    LMC__TRY(lmc__plan_run(w, data, available));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__write_run_head(w));
+    LMC__TRY(lmc__add_run(&w->origin, run));
+    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
+    w->n_runs++;
+    w->block = 0;
+    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
+                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
+    w->run_left = run->size;
+    w->position += run->size;
+    return run->prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w) ? lmc__encode_wave(w)
+                                                                      : LMC_OK;
 }
 
 /* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
@@ -19025,11 +18769,11 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
     /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
      * that have none. */
-    if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
+    if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
                ? lmc__reserve(&w->contents, out->cap)
@@ -19041,36 +18785,40 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const lmc__quant_params *const quant = w->planned.quant;
     const uint64_t at = w->run.size - w->run_left; /* within the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs &&
-        (slot > out->cap - out->size || (w->run.prediction == LMC__PREDICT_OWN &&
-                                         !lmc__is_encoded(&w->plan, &w->run, at, size)))) {
+    if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
-    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
+    if (c->n_jobs == 0) {
+        LMC__TRY(lmc__begin_wave(w, out, head_size));
+        w->wave_start = w->run.start + at;
+    }
+    if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
+        const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                          w->block_crcs.size / 4 + c->n_jobs,
+                                          w->run.block_size};
+        LMC__TRY(lmc__append(&w->written, &written, sizeof written));
+    }
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        const enum lmc_status status =
-            lmc__read_prediction(&w->plan.origin, &w->run, at, base, size);
+        const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
-        else if (status != LMC_ERR_CHANGED || quant) return status;
+        else if (status != LMC_ERR_CHANGED || w->quant) return status;
         /* else a twin that has changed predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
     block_job->may_change = w->is_callers;
-    if ((quant || w->is_callers) && w->options.content_hashes) {
+    if ((w->quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
     }
@@ -19078,11 +18826,11 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->src_size = size;
     job->dst = out->data + out->size + head_size;
     job->dst_size = slot - head_size;
-    job->dtype = w->planned.dtype;
+    job->dtype = w->dtype;
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
-    job->quant = quant;
-    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
+    job->quant = w->quant;
+    if (w->quant) job->first_element = (w->run.start + at - w->quantized_from) / w->quant->width;
     job->number = w->block++;
     out->size += slot;
     w->run_left -= size;
@@ -19096,9 +18844,9 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (lmc__is_header_wanted(w) && size < w->plan.header_size) break;
+        if (size < w->header_size) break;
         if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
-        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
+        n = (size_t)lmc__min64(w->run.block_size, w->run_left);
         if (n > size) break;
         if (w->may_enlarge) {
             LMC__TRY(lmc__choose_run_blocks(w, data));
@@ -19112,25 +18860,28 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
- * run of a file of unknown size. */
-static size_t lmc__get_whole(const lmc_writer *w)
-{
-    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
-           : lmc__is_header_wanted(w) ? w->plan.header_size
-                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-}
-
-/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
- * First those that make what waits in carry whole (or not yet, if the block turns out to be
- * larger), then whole ones where they are; the rest waits in carry. */
+/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+ *
+ * Else they must stay until this returns; so a wave is encoded, however small. First those that
+ * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
+ * where they are; the rest waits in carry. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
     size_t rest = w->carry.size, n;
-    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    if (size > w->left) return is_unknown ? LMC_ERR_LIMIT : LMC_ERR_ARGUMENT;
+    w->left -= size;
+    if (w->is_waiting) {
+        LMC__TRY(lmc__append(&w->group, data, size));
+        lmc__absorb_bytes(&w->digester, w->coder.wave.k, w->group.data + w->group.size - size,
+                          size);
+        return LMC_OK;
+    }
     while (rest) {
-        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        const size_t whole = is_unknown       ? LMC__PENDING_SIZE
+                             : w->header_size ? w->header_size
+                                              : (size_t)lmc__min64(w->run.block_size, w->run_left),
+                     missing = whole - w->carry.size;
         LMC__TRY(lmc__reserve(&w->carry, missing));
         n = lmc__min(size, missing);
         LMC__TRY(lmc__append(&w->carry, data, n));
@@ -19156,7 +18907,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     w->is_callers = 1;
     LMC__TRY(lmc__write_span(w, data, size));
@@ -19180,12 +18931,10 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
         << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
     const uint64_t span = is_unknown ? LMC__PENDING_SIZE : lmc__get_wave_size(c, block);
-    uint64_t left;
+    uint64_t left = w->left; /* to be read */
     unsigned number = 0;
-    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
-           (w->plan.position - w->run_left) - w->carry.size;
     c->stream = *stream;
     c->ended = 0;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
@@ -19219,8 +18968,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
- *     write      -> w->group
- *     end_file   -> written if it is full
+ *     write      -> w->group, and absorbed
+ *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
  * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
@@ -19238,64 +18987,10 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
         default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
-    if (w->plan.origin.base &&
-        !lmc__match_item(&w->plan.origin, file->path, file->path, NULL, file->size))
+    if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
+    return !w->origin.base || w->is_moved || w->options.group_files > 1;
 }
-
-static void lmc__begin_waiting(lmc_writer *w)
-{
-    w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
-    w->plan.header_size = 0;
-    w->waiting_at = w->group.size;
-    w->n_waiting++;
-    w->is_waiting = w->in_file = 1;
-}
-
-static uint64_t lmc__get_waiting_size(const lmc_writer *w)
-{
-    return w->plan.file.size - (w->group.size - w->waiting_at);
-}
-
-static enum lmc_status lmc__write_waiting(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if ((!data && size) || size > lmc__get_waiting_size(w)) return LMC_ERR_ARGUMENT;
-    return lmc__append(&w->group, data, size);
-}
-
-static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__reserve(&w->group, lmc__get_waiting_size(w)));
-    while (lmc__get_waiting_size(w) != 0) {
-        const size_t most = (size_t)lmc__get_waiting_size(w); /* less than a block */
-        size_t n = 0;
-        LMC__TRY(stream->read(stream->user, w->group.data + w->group.size, most, &n));
-        if (n > most) return LMC_ERR_READ;
-        if (n == 0) break;
-        w->group.size += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
-{
-    lmc__digester *const d = &w->digester;
-    lmc__index_file(&w->index, file);
-    lmc__begin_digester(d, file);
-    d->fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
-    if (w->options.content_hashes) {
-        lmc__begin_hashes(&w->hasher, file);
-        LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
-        LMC__TRY(lmc__end_hashes(&w->hasher));
-    }
-    lmc__index_file_end(&w->index, d, file, file->size);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
@@ -19314,8 +19009,8 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
 
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
-    lmc__listing *const l = &w->plan.listing;
-    const lmc__stream *stream;
+    lmc__listing *const l = &w->listing;
+    const uint8_t *facts = w->group_facts.data;
     size_t i, rest = 0;
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
@@ -19323,28 +19018,33 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     /* Their streams become one; they keep their numbers, and were checked when they came. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    stream = lmc__stream_at(l, l->n_streams - 1);
-    LMC__TRY(lmc__index_files(&w->index, l, stream));
-    for (i = stream->first_file; i < l->n_files; i++) {
-        lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, facts, w->group_facts.size));
+    w->next = l->n_files - w->n_waiting;
+    for (i = w->next; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        file->crc = lmc__load32(facts);
+        lmc__keep_fingerprints(file, facts + 4);
+        facts += 4 + LMC_FINGERPRINT_SIZE;
     }
     w->in_group = 1;
-    w->plan.position = 0;
-    w->run_left = 0;
+    w->position = w->run_left = 0;
     if (w->group.size) LMC__TRY(lmc__plan_blocks(w, w->group.data, w->group.size, &rest));
     LMC__TRY(lmc__encode_wave(w));
     w->in_group = 0;
-    w->n_waiting = 0;
-    w->group.size = 0;
+    w->n_waiting = w->group.size = w->group_facts.size = 0;
     return LMC_OK;
 }
 
 static enum lmc_status lmc__end_waiting(lmc_writer *w)
 {
-    if (lmc__get_waiting_size(w) != 0) return LMC_ERR_ARGUMENT;
-    w->is_waiting = w->in_file = 0;
+    lmc__digester *const d = &w->digester;
+    LMC__TRY(lmc__append(&w->group_facts, NULL, 4 + LMC_FINGERPRINT_SIZE));
+    d->fingerprints = w->group_facts.data + w->group_facts.size - LMC_FINGERPRINT_SIZE;
+    lmc__finish_digester(d);
+    lmc__store32(d->fingerprints - 4, d->file_crc);
+    w->n_waiting++;
+    w->is_waiting = 0;
     return w->group.size >= LMC__GROUP_SIZE || w->n_waiting >= LMC__GROUP_FILES
                ? lmc__write_group(w)
                : LMC_OK;
@@ -19367,42 +19067,6 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *       open     begin    as bytes come                     begin          finish
  *
  * w->offset is where the next byte goes, whether the sink has got it yet or not. */
-
-/* Straight to the sink, behind what waits to be written. */
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
-    w->offset += size;
-    return LMC_OK;
-}
-
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
-static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
-{
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
-}
-
-/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
-{
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
-    return lmc__write_body(w, kind, &w->body);
-}
-
-/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
-static unsigned lmc__plan_features(const lmc_writer_options *options)
-{
-    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-}
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
  * the options point to is the caller's; the options themselves are copied. The base's fingerprint
@@ -19427,20 +19091,18 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.task = lmc__encode_snapshot_task;
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
-    lmc__init_listing(&w->plan.listing, options->alloc_user);
+    lmc__init_listing(&w->listing, options->alloc_user);
     lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
-    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
-    w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    status =
-        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
-    if (status == LMC_OK) status = lmc__list_backwards(&w->plan.origin);
-    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->plan.origin.user = &w->plan;
-    w->plan.options = &w->options;
-    lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.fingerprint : NULL, w->coder.wave.k);
+    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->alloc_user);
+    if (status == LMC_OK)
+        status = lmc__open_index(&w->index, options->max_index_size, options->alloc_user);
+    if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
+    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->origin.user = w;
+    lmc__put_header(w->header,
+                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
+                    options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -19464,11 +19126,9 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
         lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
-    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&w->hasher.hashes);
-    lmc__free_listing(&w->plan.listing);
-    lmc__free_origin(&w->plan.origin);
+    lmc__free_listing(&w->listing);
+    lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
@@ -19484,13 +19144,13 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
-    lmc__listing *const listing = &w->plan.listing;
+    lmc__listing *const l = &w->listing;
     enum lmc_status status;
     int is_small;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    if (l->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
     if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
     for (i = 0; i < file->n_tensors && file->tensors; i++) {
         if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
@@ -19501,44 +19161,36 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size);
+    status = lmc__list_files(l, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (is_small) {
-        lmc__begin_waiting(w);
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
-    LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
-    lmc__index_file(&w->index, &w->plan.file);
-    w->in_file = 1;
-    w->run_left = 0;
+    w->file = &lmc__listed_at(l, l->n_files - 1)->file;
+    w->left = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE - 1 : file->size;
+    w->default_dtype = default_dtype;
     w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->plan.file);
-    lmc__begin_hashes(&w->hasher, &w->plan.file);
-    return LMC_OK;
+    lmc__begin_digester(&w->digester, w->file);
+    if (w->options.content_hashes) LMC__TRY(lmc__begin_hashes(&w->digester, &w->hashes));
+    w->in_file = 1;
+    w->is_waiting = is_small;
+    if (is_small) return LMC_OK;
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
+    return lmc__plan_file(w, file);
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    lmc__listed_file *f;
-    uint64_t size;
     size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+    if (lmc__is_size_unknown(w)) {
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         LMC__TRY(lmc__encode_wave(w));
-    }
-    size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
-    if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
-    f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
-    if (w->options.content_hashes) LMC__TRY(lmc__end_hashes(&w->hasher));
-    lmc__index_file_end(&w->index, &w->digester, &f->file, size);
-    lmc__stream_at(&w->plan.listing, f->stream)->size = size;
+    } else if (w->left != 0) return LMC_ERR_ARGUMENT;
     w->in_file = 0;
+    if (w->is_waiting) return lmc__end_waiting(w);
+    lmc__index_file_end(&w->index, &w->digester, w->file);
+    lmc__stream_at(&w->listing, w->listing.n_streams - 1)->size = w->file->size;
     return LMC_OK;
 }
 
@@ -19601,14 +19253,14 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, so the entry begins 8 bytes before it. */
+/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
+ * w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
-    uint32_t i;
     lmc__item *items;
-    w->body.size = 0; /* holds the items */
+    uint32_t i;
+    w->body.size = w->carry.size = 0; /* body holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
         LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
@@ -19616,84 +19268,55 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     }
     items = (lmc__item *)(void *)w->body.data;
     lmc__sort_items(items, w->n_metadata);
-    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
-{
-    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
-    uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
-        const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, entry,
-                                 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+        p = items[i].name - 8;
+        LMC__TRY(lmc__append(&w->carry, p, 8 + (size_t)lmc__load32(p) + lmc__load32(p + 4)));
     }
-    return LMC_OK;
+    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
-    lmc__sha256 sha;
-    uint32_t i;
-    LMC__TRY(lmc__state_files(&sha, &w->plan.listing, w->hasher.hashes.data, body)); /* its items */
-    for (i = 0; i < w->n_metadata; i++) lmc__state_metadata(&sha, items[i].name - 8);
     body->size = 0;
     LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
     body->data[0] = LMC__HASH_SHA256;
-    lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
-    LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    return lmc__write_body(w, "hash", body);
+    LMC__TRY(lmc__hash_snapshot(body->data + LMC__HASH_HEAD_SIZE, &w->listing, w->hashes.data,
+                                w->carry.data, w->n_metadata, &w->body));
+    LMC__TRY(lmc__append(body, w->hashes.data, w->hashes.size));
+    return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries. A file that has a trailer is complete.
- *
- *     | section header |   head   | entries of files and runs | metadata |  trailer  |
- *       section          head       w->index.entries, as it has grown      trailer
- *       '- Body_CRC ----------------------------------------------'
- *
- * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
+/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
+ * the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
-    uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
-        trailer[LMC__TRAILER_SIZE];
-    const lmc__kernels *k = w->coder.wave.k;
-    lmc__index_head counts;
-    uint64_t n_sections, body_size, index_at;
-    if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    lmc__buffer *const entries = &w->index.entries;
+    uint64_t n_sections, index_at;
+    if (w->in_file || w->is_finished || w->listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
+    n_sections = (uint64_t)w->listing.n_streams + w->n_runs + w->n_sections +
                  (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__collect_items(&w->body, &w->plan.listing));
-    lmc__snapshot_fingerprint(&w->body, w->fingerprint);
+    LMC__TRY(lmc__identify_listing(&w->body, &w->listing, w->fingerprint));
     LMC__TRY(lmc__sort_metadata(w));
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
-    LMC__TRY(lmc__append_metadata(w));
-    memcpy(counts.header, w->header, sizeof w->header);
-    counts.n_sections = (uint32_t)n_sections;
-    counts.n_metadata = w->n_metadata;
-    memcpy(counts.fingerprint, w->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__put_index_head(head, &counts);
-    body_size = sizeof head + (uint64_t)w->index.entries.size;
-    if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
+    LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
+    if (entries->size > LMC__MAX_BODY_SIZE ||
+        entries->size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
-    lmc__put_section_head(
-        section, "INDX", body_size,
-        k->crc32c(k->crc32c(0, head, sizeof head), w->index.entries.data, w->index.entries.size),
-        k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
-    lmc__put_trailer(trailer, index_at, w->offset - index_at, k);
+    memcpy(entries->data, w->header, LMC__HEADER_SIZE);
+    memcpy(entries->data + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
+    lmc__store32(entries->data + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
+    lmc__store32(entries->data + LMC__INDEX_METADATA_AT, w->n_metadata);
+    LMC__TRY(lmc__write_body(w, "INDX", entries));
+    lmc__put_trailer(trailer, index_at, w->offset - index_at, w->coder.wave.k);
     LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
     w->is_finished = 1;
     return LMC_OK;
@@ -19712,15 +19335,11 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
-                                : lmc__write_bytes(w, (const uint8_t *)data, size));
+    LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__stream_waiting(w, stream)
-                                : lmc__write_stream(w, stream));
+    LMC__STICKY(lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
@@ -19764,23 +19383,21 @@ LMC_API enum lmc_status lmc_writer_get_info(const lmc_writer *w, lmc_writer_info
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
- * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
- * refers to this snapshot.
+ * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
+ * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
+ * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
+ * if its stream is one file. begin_file and end_file come between waves.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come.
- *
- * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
- * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
- * Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
-    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -19800,7 +19417,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -19820,9 +19436,6 @@ typedef struct lmc__restorer {
 
     /* -- the wave at hand -- */
     size_t largest; /* decoded bytes of the largest block of the run */
-    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
-     * again. A wave has only blocks of one sort. */
-    int is_written;
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
@@ -19842,9 +19455,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
     const lmc_file *const file = &lmc__restored_file(r)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -19866,13 +19478,19 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, &f->file);
     if (f->is_unread) {
-        f->unread_at = r->index.fingerprints_at - 4;
+        f->unread_at = (size_t)(r->digester.fingerprints - r->index.entries.data) - 4;
         lmc__set_facts(r, f, NULL);
     }
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
+}
+
+static enum lmc_status lmc__next_restored(lmc__restorer *r)
+{
+    LMC__TRY(lmc__end_restored(r));
+    r->file++;
+    return lmc__begin_restored(r);
 }
 
 /* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
@@ -19884,16 +19502,14 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
         size_t size = 0; /* of those pieces that are the file's */
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
+        if (!r->coder.is_written && !r->coder.write_at)
+            LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
-        LMC__TRY(lmc__end_restored(r));
-        r->file++;
-        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__next_restored(r));
     }
     r->coder.pieces.size = 0;
     return LMC_OK;
@@ -19910,16 +19526,15 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0);
     if (is_reading) {
-        uint64_t size = LMC__FIRST_READ_SIZE;
+        uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        if (r->largest)
-            size = lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
-        size = lmc__min64(size, r->read_limit);
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
         next->size = 0;
-        /* after which size is no more than a size_t holds */
-        LMC__TRY(lmc__reserve(next, r->next_room + size));
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -20059,12 +19674,8 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (stream->is_unknown) stream->size = r->position;
     LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__end_restored(r));
-    while (++r->file < l->n_files) {
-        LMC__TRY(lmc__begin_restored(r));
-        LMC__TRY(lmc__end_restored(r));
-    }
-    return LMC_OK;
+    while (r->file + 1 < l->n_files) LMC__TRY(lmc__next_restored(r));
+    return lmc__end_restored(r);
 }
 
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
@@ -20104,12 +19715,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
-    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
-        LMC__TRY(lmc__decode_wave(r));
-    r->is_written = is_done;
     out = &c->out[c->out_number];
-    /* pointers into it from now on */
+    if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
+        LMC__TRY(lmc__decode_wave(r));
+    c->is_written = is_done;
+    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -20120,7 +19730,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
@@ -20163,8 +19772,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
-    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
-        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
@@ -20193,54 +19801,50 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
- * fingerprint and hashes. What is not known of files is what the index says. */
+ * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
+ * files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                          lmc__cursor *metadata, uint32_t *n)
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
+    const uint8_t *head, *metadata;
+    uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
-    c.end = r->body.data + r->body.size;
+    LMC__VALID(r->body.size >= entries->size);
+    head = r->body.data;
+    LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
-            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    *metadata = c;
-    *n = head.n_metadata;
-    LMC__TRY(lmc__check_metadata(&c, *n));
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), head);
+    LMC__VALID(memcmp(head + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    metadata = c.p = head + entries->size;
+    c.end = head + r->body.size;
+    n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+               0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
+static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    for (; n > 0 && o->metadata; n--) {
-        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
-        const uint8_t *const key = lmc__take_bytes(c, key_size);
-        r->key.size = 0;
-        LMC__TRY(lmc__append(&r->key, key, key_size));
-        LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
-                             value_size));
-    }
+    const lmc__metadata_entry *const entries =
+        (const lmc__metadata_entry *)(const void *)r->metadata.data;
+    size_t i;
+    for (i = 0; o->metadata && i < r->metadata.size / sizeof *entries; i++)
+        LMC__TRY(o->metadata(o->user, (const char *)r->keys.data + entries[i].key_at,
+                             entries[i].value, entries[i].size));
     return LMC_OK;
 }
 
@@ -20249,8 +19853,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
-    lmc__cursor metadata;
-    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -20276,14 +19878,14 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
+    LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
 }
 
@@ -20305,7 +19907,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -20315,19 +19916,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
@@ -20336,40 +19935,27 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
- * each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
- *   header         a valid one, and that of the file, where that is at hand
- *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   stored size    all of them, with the header and BLKS, add up to where the index stands
- *   section        kind; size is at most what is left of the body
- *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
- *                  of a block stored as it is; together what the run's stored size says
- *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint    equals that of the names and fingerprints above
- *
- * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
- * in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
+ * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
+ * count is used to allocate: entries are parsed until as many were there, or they end. The stored
+ * sizes, with the header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
-    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
-    size_t first_block, rows_at;
+    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__metadata_entry {
-    size_t key_at; /* in tables.keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__metadata_entry;
+/* A block, by its row in BLKS: where it begins, its encoded size. */
+typedef struct lmc__block_place {
+    uint64_t at;
+    uint32_t size, header_crc;
+} lmc__block_place;
 
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
@@ -20379,17 +19965,15 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
-    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
-     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
-     * a block's size */
-    lmc__buffer rows, block_at;
+    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
     /* of all runs: how many rows; where BLKS begins */
     uint64_t n_rows, rows_offset;
-    size_t n_metadata;
+    const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
@@ -20485,11 +20069,10 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     l->has_records |= r.run.has_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
-    r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = r.rows_at = SIZE_MAX;
+    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -20530,23 +20113,6 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
- * NUL-terminated; values stay where they are. */
-static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
-{
-    for (t->n_metadata = n; n > 0; n--) {
-        const uint32_t key_size = lmc__take32(&c);
-        lmc__metadata_entry entry;
-        entry.size = lmc__take32(&c);
-        entry.key_at = t->keys.size;
-        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
-        LMC__TRY(lmc__append(&t->keys, NULL, 1));
-        entry.value = lmc__take_bytes(&c, entry.size);
-        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-    }
-    return LMC_OK;
-}
-
 /* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
  * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
  * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
@@ -20558,31 +20124,28 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
-    lmc__index_head head;
-    lmc__cursor metadata;
-    uint32_t i;
+    uint32_t i, n_sections;
     memset(&x, 0, sizeof x);
     x.t = t;
     x.c.p = body + LMC__INDEX_BODY_SIZE;
     x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
-    lmc__get_index_head(&head, body);
-    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
-    else LMC__TRY(lmc__check_header(head.header, k));
-    x.features = lmc__get_features(head.header);
-    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
+    else LMC__TRY(lmc__check_header(body, k));
+    x.features = lmc__get_features(body);
+    n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
+    for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    metadata = x.c;
-    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
-    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->metadata_at = x.c.p;
+    t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
     t->listing.has_records |= lmc__left(&x.c) != 0;
     LMC__TRY(lmc__skip_records(&x.c));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
+    LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
@@ -20596,21 +20159,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place. Only the first and the last of a range may be wanted in part, and
- * take a buffer.
- *
- * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
- *
- *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
- *
+ * which is read to that place: through all links of a chain of deltas, where all are cut alike.
  * Where they are not, a link is asked for less than a block, again and again for neighbours. It
  * then decodes to a *window*, from which the next questions are answered. What all of that may cost
  * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
  * while a prediction is read.
  *
- * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
- * read_run of its own. */
+ * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
      * code of several runs; else none */
@@ -20628,10 +20183,7 @@ struct lmc_reader {
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
-    int is_complete;
-    /* it is that of a lmc_salvage */
-    int is_salvage;
+    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
@@ -20660,12 +20212,11 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
- * until those of another run are. */
-static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
+/* Block i of a run whose rows were read. Valid until those of another run are. */
+static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const uint64_t *)(const void *)r->tables.block_at.data +
-           lmc__run_at(r, number)->first_block;
+    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
+           lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -20705,12 +20256,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-static void lmc__let_go(lmc_reader *r)
-{
-    lmc__free_buffer(&r->held);
-    r->held_at = 0;
-}
-
 /* The most bytes of index that the caller wants in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
@@ -20736,23 +20281,6 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base only if that is at hand: a delta may be listed
- * without. */
-static enum lmc_status lmc__check_runs(lmc_reader *r)
-{
-    uint64_t total = 0;
-    size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
-        const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
-        LMC__TRY(lmc__add_run(&r->origin, run));
-    }
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
@@ -20768,78 +20296,73 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* The rows of a run, made of the headers of its blocks, each of which says where the next one
- * begins. code: all of the run's. */
-static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
-                                      const uint8_t *code, uint8_t *rows)
-{
-    size_t left = (size_t)(run->end - run->at), i;
-    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
-        lmc_block_info info;
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__VALID(info.encoded_size <= left);
-        lmc__store32(rows, (uint32_t)info.encoded_size);
-        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
-        code += info.encoded_size;
-        left -= info.encoded_size;
-    }
-    return LMC_OK;
-}
-
-/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. */
+/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
+ * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the room
+ * for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
-    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
-    uint64_t at = run->at, *block_at;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
+                   rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t at = run->at;
+    lmc__block_place *place;
+    uint8_t *row;
     size_t i;
     if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->rows, size));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
-    else
-        LMC__TRY(lmc__read_at(
-            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            t->rows.data + rows_at, (size_t)size));
-    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
-    for (i = 0; i < n; i++) {
-        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
+    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (!code)
+        LMC__TRY(
+            lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
+    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
+        uint32_t encoded, header_crc;
+        if (code) {
+            const size_t left = (size_t)(run->end - at);
+            lmc_block_info info;
+            LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+            LMC__VALID(info.encoded_size <= left);
+            encoded = (uint32_t)info.encoded_size;
+            header_crc = lmc__load32(code + LMC__BLOCK_CRC_AT);
+            code += encoded;
+        } else {
+            encoded = lmc__load32(row);
+            header_crc = lmc__load32(row + 4);
+        }
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        block_at[i] = at;
+        place->at = at;
+        place->size = encoded;
+        place->header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    block_at[i] = at;
-    t->rows.size += (size_t)size;
-    t->block_at.size += 8 * ((size_t)n + 1);
-    run->rows_at = rows_at;
-    run->first_block = first_block;
+    run->first_block = t->blocks.size / sizeof *place;
+    t->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
-/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
- * will be told. */
-static enum lmc_status lmc__keep_rows(lmc_reader *r)
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
+ * open the file: whoever wants them will be told. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t total = 0;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        const lmc__reader_run *const run = lmc__run_at(r, i);
         enum lmc_status status = LMC_OK;
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+        if (!lmc__add_total(&total, run->run.size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__check_predictions(&r->origin, &run->run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        if (rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row >= r->held_at)
             status = lmc__load_rows(r, i, NULL);
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
     return LMC_OK;
-}
-
-static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
-{
-    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
@@ -20851,16 +20374,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const uint64_t total = r->source.size;
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint8_t header[LMC__HEADER_SIZE];
+    const uint8_t *trailer;
     uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
-
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
+    trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
@@ -20876,9 +20399,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
-    LMC__TRY(lmc__keep_rows(r));
-    lmc__let_go(r);
-    r->is_complete = 1;
+    lmc__free_buffer(&r->held);
     return LMC_OK;
 }
 
@@ -20895,18 +20416,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
- * number is known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
-                          uint64_t position)
-{
-    return number < stream->first_run + stream->n_runs &&
-           lmc__run_at(r, number)->run.start <= position &&
-           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. Of one without runs (salvage): first_run. */
+ * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without runs
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -20926,10 +20438,12 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t block = (position - run->run.start) / run->run.block_size;
+    const lmc__block_place *place;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
+    place = lmc__block_at(r, number, block);
+    *found = place->at + (is_end ? place->size : 0);
     return LMC_OK;
 }
 
@@ -21010,13 +20524,11 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
-    const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
-    LMC__TRY(
-        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
-               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
-    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
+    const lmc__block_place *const place = lmc__block_at(r, number, block);
+    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, place->size, (uint32_t)block, info));
+    LMC__VALID(info->encoded_size == place->size &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == place->header_crc);
+    LMC__VALID(info->size == lmc__block_size_at(&lmc__run_at(r, number)->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -21026,11 +20538,10 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
+    const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
     if (r->options.parallel_reads) /* src is in the coder's buffer */
-        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
-                                   (size_t)(block_at[1] - block_at[0]));
+        job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
@@ -21046,7 +20557,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
-    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const lmc__block_place *const place = lmc__block_at(r, x->number, 0);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
@@ -21059,14 +20570,14 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         memset(block_job, 0, sizeof *block_job);
         block_job->run = x->number;
         job->number = (uint32_t)block;
-        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->src = c->in[0].data + (size_t)(place[block].at - place[x->first].at);
         job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
         job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
         job->dst = x->dst + (size_t)(at + job->skip - x->offset);
         if (run->prediction != LMC__PREDICT_ZERO)
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
@@ -21092,13 +20603,15 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
     const uint64_t last = (x.end - 1) / run->block_size;
     for (; x.first <= last; x.first += x.n) {
-        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
-        const uint64_t left = last - x.first + 1;
+        const lmc__block_place *place = lmc__block_at(r, number, x.first);
+        const uint64_t left = last - x.first + 1, from = place->at;
+        uint64_t code_size;
         size_t done, n;
         x.n = (size_t)lmc__min64(wave, left);
         while (!r->options.parallel_reads && x.n < left &&
-               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+               place[x.n].at + place[x.n].size - from <= LMC__FETCH_SIZE)
             x.n++;
+        code_size = place[x.n - 1].at + place[x.n - 1].size - from;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
@@ -21106,14 +20619,12 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
-            block_at = lmc__blocks_of(r, number) + x.first;
         }
         LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
         if (r->options.parallel_reads) {
             r->coder->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
-        } else if (!has_code)
-            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+            LMC__TRY(lmc__reserve(&r->coder->in[0], code_size));
+        } else if (!has_code) LMC__TRY(lmc__read_to(r, &r->coder->in[0], from, code_size));
         for (done = 0; done < x.n; done += n) {
             n = lmc__min(wave, x.n - done);
             LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
@@ -21122,14 +20633,14 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large, the code is read in
  * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
     lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__tables *const t = &r->tables;
-    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
+    const size_t blocks_size = t->blocks.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
@@ -21140,9 +20651,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the code may be wrong, and so its rows */
-        t->rows.size = rows_size;
-        t->block_at.size = blocks_size;
-        run->first_block = run->rows_at = SIZE_MAX;
+        t->blocks.size = blocks_size;
+        run->first_block = SIZE_MAX;
     }
     return status;
 }
@@ -21190,8 +20700,9 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         const lmc__run *run;
         const uint8_t *found;
         uint64_t at;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
+        LMC__CHECK(number < stream->first_run + stream->n_runs, LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(run->start <= offset && offset - run->start < run->size, LMC_ERR_LOST);
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -21220,7 +20731,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
-    lmc__let_go(r);
+    lmc__free_buffer(&r->held);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -21393,42 +20904,32 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    uint64_t size;
-    char kind[5];
-    size_t i;
-    for (i = 0; lmc_reader_get_section(r, i, kind, &size) == LMC_OK; i++) {
-        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
-        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        body->size = 0;
-        LMC__TRY(lmc__append(body, NULL, (size_t)size));
-        LMC__TRY(lmc_reader_read_section(r, i, body->data, body->size));
-        if (lmc__is_hash_body(body->data, body->size)) return LMC_OK;
-    }
-    body->size = 0;
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
+ * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
+ * hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &r->coder->in[0]);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
+    lmc__buffer *const body = &r->hashes;
+    size_t i;
+    for (i = 0; body->size == 0; i++) {
+        enum lmc_status status;
+        uint64_t size;
+        char kind[5];
+        int is_hash;
+        LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
+        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
+        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)size));
+        status = lmc_reader_read_section(r, i, body->data, body->size);
+        is_hash = status == LMC_OK && lmc__is_hash_body(body->data, body->size);
+        if (is_hash)
+            status = lmc__check_snapshot_hash(body, &t->listing, t->metadata_at, t->n_metadata,
+                                              &r->coder->in[0]);
+        if (status != LMC_OK || !is_hash) body->size = 0;
+        LMC__TRY(status);
+    }
+    return LMC_OK;
 }
 
 LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
@@ -21503,7 +21004,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
 {
     const lmc__stream *stream;
     if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
@@ -21527,7 +21028,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     const lmc__stream *stream;
     uint64_t from = 0, to = 0, last;
     if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     if (size != 0) { /* there may be no run at all */
@@ -21647,29 +21148,25 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
  * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
- * come in order.
+ * all.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
  * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
  * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
-                            size_t *tensor)
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
-    const uint64_t at = s->start, from = s->base_offset;
-    const lmc__item *item =
+    const lmc__item *const item =
         s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t;
+    const lmc_tensor *t = file->tensors;
+    size_t i;
     if (s->base == 0) return 1;
     if (file->n_tensors == 0)
-        return from == at &&
+        return s->base_offset == s->start &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors &&
-           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
-        ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    return t->offset <= at && at - t->offset == from &&
+    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
+    if (i == file->n_tensors) return 0;
+    t += i;
+    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
            (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
@@ -21678,19 +21175,18 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
     const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i, tensor = 0;
+    size_t i;
     uint32_t k;
     if (!file || stream->n_files != 1) return 0;
     for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
         const lmc__run *run = &lmc__run_at(r, i)->run;
         for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
     }
     return 1;
 }
 
-/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
- * the base's files. Tables with gaps (salvage) cannot tell. */
+/* Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -21700,7 +21196,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
-        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
@@ -21836,7 +21332,6 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *block_at;
     const size_t ws_size =
         lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
     enum lmc_status status = LMC_OK;
@@ -21850,17 +21345,16 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    block_at = lmc__blocks_of(r, number);
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
     status = lmc__reserve(&ws, ws_size);
     for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
-        const size_t size = (size_t)(block_at[block + 1] - block_at[block]);
+        const lmc__block_place *const place = lmc__block_at(r, number, block);
         lmc_block_info info;
         in.size = 0;
-        status = lmc__reserve(&in, size);
-        if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
+        status = lmc__reserve(&in, place->size);
+        if (status == LMC_OK) status = lmc__read_at(r, place->at, in.data, place->size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
             status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
@@ -21932,19 +21426,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_recover_quantizer(lmc_reader *r, si
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So one pointer is both. What differs is reached by read_run and free_extra. source and options
- * are copied; what they point to is the caller's, and must stay until the reader is freed. */
-
-/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
-static void lmc__share_meter(lmc_reader *r)
-{
-    const lmc_base *const base = r->options.base;
-    const lmc_reader *const below = base && base->read == lmc__read_as_base
-                                        ? (const lmc_reader *)base->user
-                                        : r->options.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
-}
+ * So one pointer is both. What differs is reached by read_run and free_extra. */
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
@@ -21956,27 +21438,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
+    const lmc_reader *below;
     lmc_reader *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
         return LMC_ERR_ARGUMENT;
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->options = o;
+    r->read_run = lmc__read_indexed_run;
+    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    r->coder = o.lender ? o.lender->coder : &r->own_coder;
+    lmc__init_tables(&r->tables, o.alloc_user);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    lmc__share_meter(r);
-    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
+    /* the base's meter, if that is known to be a reader, too: one request to this is one to all */
+    below =
+        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -21988,18 +21475,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
- * they are read. */
-static enum lmc_status lmc__open_by_index(lmc_reader *r)
-{
-    r->read_run = lmc__read_indexed_run;
-    return lmc__open_intact(r);
-}
-
 LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
-    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
+    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
@@ -22078,17 +21557,14 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__buffer body;
     lmc__listing checked;
     lmc__digester digester;
-    lmc__coder *coder;
+    lmc__coder coder;
     enum lmc_status status;
-    size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
-    coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
-    if (!coder) return LMC_ERR_MEMORY;
-    lmc__open_coder(coder, parallel, alloc_user);
+    lmc__open_coder(&coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
@@ -22098,17 +21574,13 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
         digester.fingerprints = body.data;
-        status = lmc__identify_file(coder, &digester, file, stream);
+        status = lmc__identify_file(&coder, &digester, file, stream);
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
-        for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
-                   LMC_FINGERPRINT_SIZE);
+        lmc__keep_fingerprints(file, body.data);
     }
-    lmc__free_coder(coder);
-    (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
+    lmc__free_coder(&coder);
     lmc__free_buffer(&body);
     lmc__free_listing(&checked);
     return status;
@@ -22342,11 +21814,10 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
                                            lmc_tensor *tensor)
 {
     lmc_quantizer *q = NULL;
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
     LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
-    if (file && !q->info.is_lossless) tensor->quantizer = q;
+    if (!q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
 }
 #endif
@@ -22572,65 +22043,58 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    lmc__buffer part_path;
+    enum lmc_dtype dtype; /* of compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
-                                       const char *src_path, const lmc_compress_options *options)
+/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options,
+                                                   enum lmc_status (*convert)(lmc__file_to_file *f))
 {
-    lmc__buffer *const name = &f->part_path;
-    enum lmc_status status = LMC_OK;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
-    lmc__init_buffer(name, f->options.alloc_user);
-    f->src = fopen(src_path, "rb");
-    if (!f->src) return LMC_ERR_READ;
-    status = lmc__append(name, dst_path, strlen(dst_path));
-    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
-    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
-    if (f->part) return LMC_OK;
-    (void)fclose(f->src);
-    lmc__free_buffer(name);
-    return status == LMC_OK ? LMC_ERR_WRITE : status;
-}
-
-/* Closes both, and puts the result where it belongs if all went well. */
-static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
-                                        enum lmc_status status)
-{
-    const char *const part_path = (const char *)f->part_path.data;
-    (void)fclose(f->src);
-    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
+    lmc__buffer name;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    f.src = fopen(src_path, "rb");
+    if (!f.src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, f.options.alloc_user);
+    status = lmc__append(&name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
+    if (status == LMC_OK) {
+        const char *const part_path = (const char *)name.data;
+        f.part = fopen(part_path, "wb");
+        status = f.part ? convert(&f) : LMC_ERR_WRITE;
+        if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(dst_path);
+        if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
-    if (status != LMC_OK) (void)remove(part_path);
-    lmc__free_buffer(&f->part_path);
+        if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
+        if (status != LMC_OK && f.part) (void)remove(part_path);
+    }
+    (void)fclose(f.src);
+    lmc__free_buffer(&name);
     return status;
 }
 
 #ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
+{
+    const lmc_sink sink = lmc_stdio_sink(f->part);
+    const lmc_stream stream = lmc_stdio_stream(f->src);
+    lmc_source source;
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
+    return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
+}
+
 LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                     enum lmc_dtype dtype,
                                                     const lmc_compress_options *options)
 {
-    lmc__file_to_file f;
-    lmc_source source;
-    lmc_stream stream;
-    lmc_sink sink;
-    enum lmc_status status;
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
-    sink = lmc_stdio_sink(f.part);
-    stream = lmc_stdio_stream(f.src);
-    status = lmc_stdio_source(&source, f.src); /* for the size */
-    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK)
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
-    return lmc__close_files(&f, dst_path, status);
+    return lmc__convert_file(dst_path, src_path, dtype, options, lmc__compress_stdio);
 }
 #endif
 
@@ -22651,24 +22115,26 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                                      const lmc_compress_options *options)
+static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
 {
+    const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_restore_options o;
-    lmc__file_to_file f;
-    lmc_stream stream;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
     memset(&o, 0, sizeof o);
-    o.parallel = f.options.parallel;
-    o.max_index_size = f.options.max_index_size;
-    o.max_total_size = f.options.max_total_size;
+    o.parallel = f->options.parallel;
+    o.max_index_size = f->options.max_index_size;
+    o.max_total_size = f->options.max_total_size;
     o.begin_file = lmc__begin_one_file;
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
-    o.user = &f;
-    o.alloc_user = f.options.alloc_user;
-    stream = lmc_stdio_stream(f.src);
-    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
+    o.user = f;
+    o.alloc_user = f->options.alloc_user;
+    return lmc_snapshot_restore(&stream, NULL, &o);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
+{
+    return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif
 
@@ -22737,7 +22203,7 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 }
 
 typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* const lmc_array * each */
+    lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
     lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
     lmc__buffer name;    /* of the last tensor, escaped */
@@ -22755,26 +22221,23 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
+ * the writer finds them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a;
-    const lmc_array *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
 static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
 {
-    const lmc_array *array;
+    lmc_array spare;
     size_t i;
-    for (i = 0; i < n; i++) {
-        array = &arrays[i];
-        if (!lmc__is_array(array)) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append(&f->sorted, &array, sizeof array));
-    }
-    lmc__heap_sort(f->sorted.data, n, sizeof array, lmc__compare_arrays, &array);
+    for (i = 0; i < n; i++)
+        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
+    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
     return LMC_OK;
 }
 
@@ -22795,29 +22258,11 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* The last tensor: the text of its entry is measured, then made. */
-static enum lmc_status lmc__put_member(lmc__array_file *f)
-{
-    const lmc_file *const file = &f->file;
-    lmc__text x;
-    memset(&x, 0, sizeof x);
-    f->name.size = 0;
-    LMC__TRY(lmc__append_escaped(&f->name, file->tensors[file->n_tensors - 1].name));
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    LMC__TRY(lmc__reserve(&f->json, x.at));
-    x.dst = f->json.data + f->json.size;
-    x.to = x.at;
-    x.at = 0;
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    f->json.size += (size_t)x.to;
-    return LMC_OK;
-}
-
 /* All but the data; offsets of tensors count from the start of the file in the end. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     const size_t n = f->sorted.size / sizeof *sorted;
     lmc_file *const file = &f->file;
     size_t i;
@@ -22826,20 +22271,26 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
     LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
     for (i = 0; i < n; i++) {
+        lmc__text x = {0, 0, UINT64_MAX, NULL};
         lmc_tensor tensor;
         memset(&tensor, 0, sizeof tensor);
-        tensor.name = sorted[i]->name;
-        tensor.dtype = lmc_dtype_name(sorted[i]->dtype);
-        tensor.rank = sorted[i]->rank;
-        tensor.shape = sorted[i]->shape;
+        tensor.name = sorted[i].name;
+        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
+        tensor.rank = sorted[i].rank;
+        tensor.shape = sorted[i].shape;
         tensor.offset = file->size;
-        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i]->dtype), tensor.rank, tensor.shape);
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
         if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
         file->size += tensor.size;
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
         file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
         file->n_tensors++;
-        LMC__TRY(lmc__put_member(f));
+        f->name.size = 0;
+        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
+        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
+        x.dst = f->json.data + f->json.size;
+        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
+        f->json.size += (size_t)x.at;
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
@@ -22852,14 +22303,14 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
 
 static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     size_t i;
     LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
     LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
     for (i = 0; i < f->file.n_tensors; i++) {
         const uint64_t size = f->file.tensors[i].size;
         if (size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)size));
+        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
     }
     return lmc_writer_end_file(writer);
 }

@@ -25,7 +25,7 @@ from torch.distributed.checkpoint._extension import ZStandard
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
-import lmc_codec.dcp
+import lmc_integrations.dcp
 
 PARTS = ("model.bf16", "master.f32", "exp_avg.f32", "exp_avg_sq.f32")
 
@@ -77,13 +77,13 @@ def begin(rank, options, n):
 def save_both(rank, options):
     state = begin(rank, options, options.ranks)
     dcp.save(state, storage_writer=dcp.FileSystemWriter(options.dir + "/none", sync_files=False))
-    dcp.save(state, storage_writer=lmc_codec.dcp.Writer(options.dir + "/lmc", sync_files=False))
+    dcp.save(state, storage_writer=lmc_integrations.dcp.Writer(options.dir + "/lmc", sync_files=False))
     dist.destroy_process_group()
 
 
 def load_both(rank, options, n):
     want = begin(rank, options, n)
-    for label, make in (("none", dcp.FileSystemReader), ("lmc", lmc_codec.dcp.Reader)):
+    for label, make in (("none", dcp.FileSystemReader), ("lmc", lmc_integrations.dcp.Reader)):
         times = []
         for _ in range(options.runs):
             got = {name: torch.zeros_like(t) for name, t in want.items()}
@@ -100,7 +100,7 @@ def load_both(rank, options, n):
 
 def run(rank, options):
     state = begin(rank, options, options.ranks)
-    registry = lmc_codec.dcp.make_registry()
+    registry = lmc_integrations.dcp.make_registry()
     a, b = options.dir + "/lmc-1000", options.dir + "/out"
 
     def file_writer(*extensions):
@@ -109,12 +109,12 @@ def run(rank, options):
     measure("none", lambda: file_writer(), lambda: dcp.FileSystemReader(b), state, b, options.runs)
     measure("ZStandard", lambda: file_writer(ZStandard()), lambda: dcp.FileSystemReader(b), state, b, options.runs)
     for level in ("fast", "default"):
-        save = lambda: lmc_codec.dcp.Writer(a, sync_files=False, level=level)  # noqa: E731
-        measure(f"LMC, {level}", save, lambda: lmc_codec.dcp.Reader(a), state, a, options.runs)
-    measure("LMC as an extension", lambda: file_writer(lmc_codec.dcp.Extension()), lambda: dcp.FileSystemReader(b, registry), state, b, 1)
+        save = lambda: lmc_integrations.dcp.Writer(a, sync_files=False, level=level)  # noqa: E731
+        measure(f"LMC, {level}", save, lambda: lmc_integrations.dcp.Reader(a), state, a, options.runs)
+    measure("LMC as an extension", lambda: file_writer(lmc_integrations.dcp.Extension()), lambda: dcp.FileSystemReader(b, registry), state, b, 1)
     state = make_state(options.series, 1001, options.size * 1_000_000, options.mesh)
-    save = lambda: lmc_codec.dcp.Writer(b, sync_files=False, base=a)  # noqa: E731
-    measure("LMC, delta", save, lambda: lmc_codec.dcp.Reader(b), state, b, 1)
+    save = lambda: lmc_integrations.dcp.Writer(b, sync_files=False, base=a)  # noqa: E731
+    measure("LMC, delta", save, lambda: lmc_integrations.dcp.Reader(b), state, b, 1)
     dist.destroy_process_group()
 
 

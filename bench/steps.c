@@ -106,9 +106,9 @@ WRAP_RESULT(size_t, list_changes,
              const uint8_t *base, size_t n, unsigned width),
             (IGNORE_K, crc, changed, most, src, base, n, width))
 WRAP(rank_changes,
-     (size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base, size_t n,
+     (size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones, const uint8_t *base, size_t n,
       unsigned width, const lmc__grouping *grouping, const lmc__changed *changed, size_t n_changed),
-     (counts, ranks, base, n, width, grouping, changed, n_changed))
+     (counts, ones, base, n, width, grouping, changed, n_changed))
 WRAP_RESULT(uint32_t, patch,
             (K, uint8_t *dst, const uint8_t *base, const lmc__patches *changes, size_t n,
              unsigned width, enum lmc__order order, const lmc__grouping *grouping,

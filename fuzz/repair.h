@@ -10,11 +10,10 @@ typedef struct repairer {
     const lmc__kernels *k;
     lmc__listing listing;
     lmc__index_builder index;
-    lmc__buffer segments, items;
+    lmc__buffer segments, items, hashes;
     uint8_t *hash_head; /* the section of hashes, or NULL */
     lmc__origin origin;
     lmc__digester digester; /* of the file at hand, number `file` */
-    lmc__hasher hasher;
     size_t file;
     int are_ended; /* all files so far */
     uint32_t n_sections;
@@ -58,22 +57,20 @@ static enum lmc_status read_restored(void *user, size_t file_number, uint64_t of
     return LMC_OK;
 }
 
-static void begin_file(repairer *r)
+static enum lmc_status begin_file(repairer *r)
 {
     const lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    return lmc__begin_hashes(&r->digester, &r->hashes);
 }
 
-static enum lmc_status end_file(repairer *r)
+static void end_file(repairer *r)
 {
     lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
     lmc__stream *const stream =
         lmc__stream_at(&r->listing, lmc__listed_at(&r->listing, r->file)->stream);
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, file);
     if (stream->is_unknown) stream->size = file->size;
-    return lmc__end_hashes(&r->hasher);
 }
 
 /* The file at hand ends, and those behind it that have no bytes; what is missing of a file or a
@@ -84,11 +81,11 @@ static enum lmc_status end_stream(repairer *r)
     while (!r->are_ended) {
         const uint64_t size = lmc__listed_at(&r->listing, r->file)->file.size;
         if (size != LMC_UNKNOWN_SIZE && r->digester.absorbed != size) return LMC_OK;
-        LMC__TRY(end_file(r));
+        end_file(r);
         r->are_ended = r->file + 1 == r->listing.n_files;
         if (r->are_ended) break;
         r->file++;
-        begin_file(r);
+        LMC__TRY(begin_file(r));
     }
     return LMC_OK;
 }
@@ -101,18 +98,17 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
             lmc__listed_at(&r->listing, r->file)->file.size - r->digester.absorbed;
         lmc__piece piece;
         if (left == 0) {
-            LMC__TRY(end_file(r));
+            end_file(r);
             r->file++;
-            begin_file(r);
+            LMC__TRY(begin_file(r));
             continue;
         }
         piece = lmc__plan_piece(&r->digester, (size_t)lmc__min64(size, left));
         piece.part_size = piece.size;
         piece.part_crc = piece.crc = r->k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(r->k, p, piece.size, piece.phase);
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
-        lmc__absorb_piece(&r->digester, &piece);
-        LMC__TRY(lmc__hash_content(&r->hasher, p, piece.size));
+        lmc__index_fingerprints(&r->index, &r->digester);
+        lmc__absorb_piece(&r->digester, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -160,8 +156,7 @@ static enum lmc_status repair_files(repairer *r, const uint8_t *body, size_t siz
     r->position = 0;
     r->file = stream->first_file;
     r->are_ended = 0;
-    begin_file(r);
-    return LMC_OK;
+    return begin_file(r);
 }
 
 /* A RUN section, whose blocks begin at `*at`, up to their end. */
@@ -192,7 +187,7 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
 static enum lmc_status repair_ancillary(repairer *r, uint8_t *head, uint64_t size)
 {
     uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
-    const lmc__buffer *const hashes = &r->hasher.hashes;
+    const lmc__buffer *const hashes = &r->hashes;
     if (memcmp(head, "hash", 4) == 0 && lmc__is_hash_body(body, size)) {
         LMC__TRY(end_stream(r));
         if (hashes->size == LMC__HASH_SIZE * lmc__count_hashes(&r->listing) &&
@@ -238,14 +233,12 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
 {
     uint8_t *const head = r->hash_head;
     lmc__cursor c;
-    lmc__sha256 sha;
     if (!head) return LMC_OK;
     c.p = p;
     c.end = end;
     LMC__TRY(lmc__check_metadata(&c, n));
-    LMC__TRY(lmc__state_files(&sha, &r->listing, r->hasher.hashes.data, &r->items));
-    lmc__state_all_metadata(&sha, p, n);
-    lmc__sha256_finish(&sha, head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE);
+    LMC__TRY(lmc__hash_snapshot(head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE, &r->listing,
+                                r->hashes.data, p, n, &r->items));
     seal_section(head, lmc__load64(head + 4), r->k);
     return LMC_OK;
 }
@@ -267,11 +260,10 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
 {
     static uint8_t body[1 << 18];
     const lmc__buffer *const entries = &r->index.entries, *const rows = &r->index.rows;
-    const size_t n_known = LMC__INDEX_BODY_SIZE + entries->size, left = size - at;
+    const size_t n_known = entries->size, left = size - at;
     const uint8_t *old = file + at;
     size_t more = 0, body_size, index_at; /* more: metadata and extension records */
-    lmc__index_head head;
-    memset(&head, 0, sizeof head);
+    uint32_t n_metadata = 0;
     if (n_known > sizeof body) return size;
     if (left >= LMC__SECTION_HEADER_SIZE) {
         const uint64_t old_rows = lmc__load64(old + 4);
@@ -284,7 +276,7 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
                 lmc__load64(old + 4) <= sizeof body) {
                 more = (size_t)lmc__load64(old + 4) - n_known;
                 old += LMC__SECTION_HEADER_SIZE;
-                head.n_metadata = lmc__load32(old + 84);
+                n_metadata = lmc__load32(old + LMC__INDEX_METADATA_AT);
                 memcpy(body + n_known, old + n_known, more);
             }
         }
@@ -293,13 +285,13 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
     if (cap < at ||
         cap - at < 2 * LMC__SECTION_HEADER_SIZE + rows->size + body_size + LMC__TRAILER_SIZE)
         return size;
-    (void)repair_snapshot_hash(r, body + n_known, body + body_size, head.n_metadata);
+    (void)repair_snapshot_hash(r, body + n_known, body + body_size, n_metadata);
     if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
-    lmc__snapshot_fingerprint(&r->items, head.fingerprint);
-    memcpy(head.header, file, LMC__HEADER_SIZE);
-    head.n_sections = r->n_sections;
-    lmc__put_index_head(body, &head);
-    if (entries->size) memcpy(body + LMC__INDEX_BODY_SIZE, entries->data, entries->size);
+    memcpy(body, entries->data, entries->size);
+    memcpy(body, file, LMC__HEADER_SIZE);
+    lmc__snapshot_fingerprint(&r->items, body + LMC__INDEX_FINGERPRINT_AT);
+    lmc__store32(body + LMC__INDEX_SECTIONS_AT, r->n_sections);
+    lmc__store32(body + LMC__INDEX_METADATA_AT, n_metadata);
     put_section(r, file, &at, "BLKS", rows->data, rows->size);
     index_at = at;
     put_section(r, file, &at, "INDX", body, body_size);
@@ -318,9 +310,9 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     memset(&r, 0, sizeof r);
     r.k = lmc__get_kernels();
     r.restored = restored;
-    r.index.limit = LMC__DEFAULT_INDEX_LIMIT;
     lmc__init_listing(&r.listing, NULL);
-    if (lmc__open_origin(&r.origin, &r.listing, base, NULL) == LMC_OK) {
+    if (lmc__open_origin(&r.origin, &r.listing, base, NULL) == LMC_OK &&
+        lmc__open_index(&r.index, 0, NULL) == LMC_OK) {
         r.origin.read_back = read_restored;
         r.origin.user = &r;
         if (base && lmc__has_base(file))
@@ -334,7 +326,7 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     lmc__free_buffer(&r.index.run_body);
     lmc__free_buffer(&r.segments);
     lmc__free_buffer(&r.items);
-    lmc__free_buffer(&r.hasher.hashes);
+    lmc__free_buffer(&r.hashes);
     lmc__free_listing(&r.listing);
     lmc__free_origin(&r.origin);
     return size;
@@ -392,7 +384,6 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     uint32_t n_sections = 0;
     lmc__listing listing;
     lmc__buffer items;
-    lmc__index_head index_head;
     int sound = 1;
     if (size <
         LMC__HEADER_SIZE + LMC__SECTION_HEADER_SIZE + LMC__INDEX_BODY_SIZE + LMC__TRAILER_SIZE)
@@ -431,14 +422,12 @@ void fuzz_repair_index(uint8_t *file, size_t size)
         n_sections++;
     }
     offset += LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * n_blocks;
-    lmc__get_index_head(&index_head, body);
-    memcpy(index_head.header, file, LMC__HEADER_SIZE);
+    memcpy(body, file, LMC__HEADER_SIZE);
     if (sound) {
-        index_head.n_sections = n_sections;
+        lmc__store32(body + LMC__INDEX_SECTIONS_AT, n_sections);
         if (lmc__collect_items(&items, &listing) == LMC_OK)
-            lmc__snapshot_fingerprint(&items, index_head.fingerprint);
+            lmc__snapshot_fingerprint(&items, body + LMC__INDEX_FINGERPRINT_AT);
     }
-    lmc__put_index_head(body, &index_head);
     seal_section(head, (uint64_t)(trailer - body), k);
     lmc__put_trailer(trailer, offset, (uint64_t)(trailer - head), k);
     lmc__free_listing(&listing);

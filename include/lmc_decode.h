@@ -31,11 +31,11 @@
  *   interface  api
  *   base       platform status bytes options wire_block
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
- *              split_join count merge flatten strip join_root classes ungroup patch changes grids
- *              tiers dispatch
+ *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
+ *              dispatch
  *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
  *              get_planes get_sparse get_delta get_quantised get_block
- *   tensor     wave pool tensor decode_tensor changes
+ *   tensor     wave pool tensor decode_tensor
  */
 #ifndef LMC_DECODE_H
 #define LMC_DECODE_H
@@ -441,22 +441,6 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
-
-/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
- * receivers that change single elements of what they have. */
-typedef struct lmc_changes {
-    uint32_t *indices;
-    void *values; /* of any alignment */
-    size_t cap;   /* room for so many, at least one */
-    size_t n;     /* so many are there; more are put behind them */
-} lmc_changes;
-/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
- * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
- * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
- * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
-LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
-                           unsigned width, uint32_t first, size_t *n_compared);
 
 /* -- tools -- */
 
@@ -1875,9 +1859,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86
@@ -2281,16 +2266,43 @@ LMC__INLINE_AVX512 uint64_t lmc__sum_words_avx512(__m512i v)
  * over.
  */
 
-/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
+/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
+ * constant. */
+#define LMC__WITH_WIDTH(statement, constant)                                                       \
+    {                                                                                              \
+        const unsigned w = constant;                                                               \
+        statement;                                                                                 \
+        break;                                                                                     \
     }
-#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
+#define LMC__FOR_WIDTH(statement)                                                                  \
+    switch (width) {                                                                               \
+    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
+    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
+    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
+    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    }
+
+/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
+ * right one: in one function for all widths, gcc runs out of registers for the counters and
+ * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+#define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
+    attributes void name##_##w parameters                                                          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        name##_loop arguments;                                                                     \
+    }
+#define LMC__DEFINE_WIDTHS(name, attributes, parameters, arguments)                                \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 1)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 2)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 4)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 8)
+#define LMC__CALL_WIDTH(name, arguments)                                                           \
+    switch (width) {                                                                               \
+    case 1: name##_1 arguments; break;                                                             \
+    case 2: name##_2 arguments; break;                                                             \
+    case 4: name##_4 arguments; break;                                                             \
+    default: name##_8 arguments;                                                                   \
+    }
 
 /* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
  * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
@@ -2345,17 +2357,21 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
- * may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. */
+LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
+    else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
+}
+
+/* The vector tiers end with this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
-    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
-    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
-    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                             unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__join_by_order(dst, planes, n, w, order));
 }
 
 #if LMC__NEON || LMC__X86
@@ -2445,10 +2461,9 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                    unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                    unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(join_body)(dst, planes, n, w, order));
 }
 #endif
 
@@ -3681,9 +3696,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
-#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
 }
 #endif
 
@@ -3728,10 +3741,8 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                                           unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] =
+                       lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
 /* The keys of each class: from first[c] on, so many more. */
@@ -3763,10 +3774,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
                                               uint8_t more)
 {
     __m256i low, high;
-#define LMC__CALL(w)                                                                               \
-    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
+                   high = lmc__load_keys_avx2(base + 32 * w, w));
     return lmc__in_range_avx2(low, high, first, more);
 }
 
@@ -3870,22 +3879,16 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
-    {                                                                                              \
-        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
-        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
-    }
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+        lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
+    });
 }
 LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
                                                   uint8_t first, uint8_t more)
 {
     __m512i keys;
-#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
 }
@@ -4055,9 +4058,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__ungroup_body(dst, sides, block, w, done));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4115,10 +4116,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache. */
-LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
-                                            const lmc__spread *spread,
-                                            const lmc__delta_block *block, unsigned width,
-                                            lmc__delta_progress *done)
+LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__spread *spread, const lmc__delta_block *block,
+                                           unsigned width, lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
@@ -4184,15 +4184,10 @@ LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
-        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
-        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
-    {                                                                                              \
-        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, dst, spread, block, width, done))
 
 /* They do not stream: each strip is read again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
@@ -4204,9 +4199,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -4220,7 +4213,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
  *     v after      x A x x B x C x ... */
-LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
                                                  lmc__delta_progress *done)
@@ -4296,15 +4289,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
-        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
-        lmc__streaming streaming, lmc__delta_progress *done)                                       \
-    {                                                                                              \
-        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,
+                    lmc__streaming streaming, lmc__delta_progress *done),
+                   (dst, spread, block, width, streaming, done))
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const lmc__class_sides *sides,
@@ -4315,9 +4303,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_avx512, (dst, &spread, block, streaming, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -4397,9 +4383,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__patch_body(dst, changes, block, w, done, undo));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4631,12 +4615,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__CALL_CHUNK(isa, w)                                                                    \
-    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
-                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
-                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
-#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
-#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
 #define LMC__DEFINE_PATCH(isa, attribute)                                                          \
     attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -4658,7 +4636,11 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                    &pending, &done, out + j * width, from + j * width,                            \
+                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
+                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
             done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
@@ -4668,60 +4650,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
-#undef LMC__CALL_avx2
-#undef LMC__CALL_avx512
-#undef LMC__CALL_CHUNK
 #endif
-
-/* == kernels/changes.h ========================================================================= */
-
-/*
- * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
- *
- * list_changes: the elements of src that differ from those of base, to changed; how many, or
- * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
- * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
- * is coded is made of this list alone: the elements are kept, for later they would have to be
- * fetched again, one by one, from all over the block. src and base are read once, for they may
- * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
- *
- * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
- * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
- * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly.
- */
-
-/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
- * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
- * of them. Words are compared, 32 bytes a step, for few elements differ. */
-LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
-                                   const uint8_t *now, const uint8_t *before, size_t n,
-                                   unsigned width, size_t from)
-{
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    size_t at, i;
-    for (at = 0; at + 32 <= n * width; at += 32) {
-        uint64_t differ[4];
-        unsigned w;
-        for (w = 0; w < 4; w++)
-            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-        for (w = 0; w < 4; w++)
-            while (differ[w]) {
-                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                if (n_changed == most) return SIZE_MAX;
-                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
-                differ[w] &= ~(element << j * lane);
-            }
-    }
-    for (i = at / width; i < n; i++) {
-        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
-        if (n_changed == most) return SIZE_MAX;
-        place[n_changed++] = (uint32_t)(from + i);
-    }
-    return n_changed;
-}
 
 /* == kernels/grids.h =========================================================================== */
 
@@ -7425,58 +7354,6 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
                                           size_t ws_size)
 {
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
-}
-
-/* == tensor/changes.h ========================================================================== */
-
-/* What differs between two arrays, for receivers of a delta that take indices and values. It is
- * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
- * so it is the same for all codings, and a base that the caller's copy differs from is no case of
- * its own. Decoding takes longer than this. */
-
-/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
- * are taken while they are in the first cache. */
-static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
-                             uint32_t from, unsigned width)
-{
-    uint8_t *const values = (uint8_t *)changes->values;
-    size_t j = n_before;
-#define LMC__CALL(w)                                                                               \
-    for (; j < changes->n; j++) memcpy(values + j * w, part + (changes->indices[j] - from) * w, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-}
-
-LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
-                                        size_t n, unsigned width, uint32_t first,
-                                        size_t *n_compared)
-{
-    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
-    size_t i = 0;
-    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
-                   changes->indices && changes->values && (n == 0 || (src && base)) &&
-                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
-                   (uint64_t)first + n <= (uint64_t)1 << 32,
-               LMC_ERR_ARGUMENT);
-    while (i < n) {
-        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
-        const uint32_t from = (uint32_t)(first + i);
-        size_t listed = 0;
-#define LMC__CALL(w)                                                                               \
-    listed = lmc__list_words(changes->indices, n_before, changes->cap, now + i * w,                \
-                             before + i * w, n_part, w, from)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
-        lmc__take_values(changes, n_before, now + i * width, from, width);
-        if (listed == SIZE_MAX) {
-            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
-            break;
-        }
-        i += n_part;
-    }
-    *n_compared = i;
-    return LMC_OK;
 }
 
 #if (LMC__X86 && !defined(__clang__)) || LMC__SIMDE

@@ -442,6 +442,7 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
  * receivers that change single elements of what they have. */
 typedef struct lmc_changes {
@@ -457,6 +458,7 @@ typedef struct lmc_changes {
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -1337,6 +1339,9 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_SECTIONS_AT 80u
+#define LMC__INDEX_METADATA_AT 84u
 #define LMC__INDEX_BODY_SIZE 88u /* without entries */
 #define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
@@ -2332,9 +2337,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86
@@ -2798,16 +2804,43 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
  * over.
  */
 
-/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
+/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
+ * constant. */
+#define LMC__WITH_WIDTH(statement, constant)                                                       \
+    {                                                                                              \
+        const unsigned w = constant;                                                               \
+        statement;                                                                                 \
+        break;                                                                                     \
     }
-#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
+#define LMC__FOR_WIDTH(statement)                                                                  \
+    switch (width) {                                                                               \
+    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
+    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
+    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
+    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    }
+
+/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
+ * right one: in one function for all widths, gcc runs out of registers for the counters and
+ * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+#define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
+    attributes void name##_##w parameters                                                          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        name##_loop arguments;                                                                     \
+    }
+#define LMC__DEFINE_WIDTHS(name, attributes, parameters, arguments)                                \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 1)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 2)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 4)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 8)
+#define LMC__CALL_WIDTH(name, arguments)                                                           \
+    switch (width) {                                                                               \
+    case 1: name##_1 arguments; break;                                                             \
+    case 2: name##_2 arguments; break;                                                             \
+    case 4: name##_4 arguments; break;                                                             \
+    default: name##_8 arguments;                                                                   \
+    }
 
 /* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
  * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
@@ -2862,17 +2895,21 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
- * may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. */
+LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
+    else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
+}
+
+/* The vector tiers end with this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
-    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
-    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
-    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                             unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__join_by_order(dst, planes, n, w, order));
 }
 
 #if LMC__NEON || LMC__X86
@@ -2962,10 +2999,9 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                    unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                    unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(join_body)(dst, planes, n, w, order));
 }
 #endif
 
@@ -4202,9 +4238,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
-#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
 }
 #endif
 
@@ -4249,10 +4283,8 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                                           unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] =
+                       lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
 /* The keys of each class: from first[c] on, so many more. */
@@ -4284,10 +4316,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
                                               uint8_t more)
 {
     __m256i low, high;
-#define LMC__CALL(w)                                                                               \
-    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
+                   high = lmc__load_keys_avx2(base + 32 * w, w));
     return lmc__in_range_avx2(low, high, first, more);
 }
 
@@ -4391,22 +4421,16 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
-    {                                                                                              \
-        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
-        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
-    }
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+        lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
+    });
 }
 LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
                                                   uint8_t first, uint8_t more)
 {
     __m512i keys;
-#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
 }
@@ -4576,9 +4600,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__ungroup_body(dst, sides, block, w, done));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -4636,10 +4658,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache. */
-LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
-                                            const lmc__spread *spread,
-                                            const lmc__delta_block *block, unsigned width,
-                                            lmc__delta_progress *done)
+LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__spread *spread, const lmc__delta_block *block,
+                                           unsigned width, lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
@@ -4705,15 +4726,10 @@ LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
-        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
-        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
-    {                                                                                              \
-        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, dst, spread, block, width, done))
 
 /* They do not stream: each strip is read again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
@@ -4725,9 +4741,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -4741,7 +4755,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
  *     v after      x A x x B x C x ... */
-LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
                                                  lmc__delta_progress *done)
@@ -4817,15 +4831,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
-        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
-        lmc__streaming streaming, lmc__delta_progress *done)                                       \
-    {                                                                                              \
-        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,
+                    lmc__streaming streaming, lmc__delta_progress *done),
+                   (dst, spread, block, width, streaming, done))
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const lmc__class_sides *sides,
@@ -4836,9 +4845,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_avx512, (dst, &spread, block, streaming, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -4918,9 +4925,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__patch_body(dst, changes, block, w, done, undo));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -5152,12 +5157,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__CALL_CHUNK(isa, w)                                                                    \
-    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
-                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
-                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
-#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
-#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
 #define LMC__DEFINE_PATCH(isa, attribute)                                                          \
     attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -5179,7 +5178,11 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                    &pending, &done, out + j * width, from + j * width,                            \
+                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
+                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
             done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
@@ -5189,9 +5192,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
-#undef LMC__CALL_avx2
-#undef LMC__CALL_avx512
-#undef LMC__CALL_CHUNK
 #endif
 
 /* == kernels/changes.h ========================================================================= */
@@ -5206,12 +5206,15 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * fetched again, one by one, from all over the block. src and base are read once, for they may
  * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
- * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
- * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
- * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
+ * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
+ * mask has a one at each of these. The class of a changed element is that of what is listed: so the
+ * lists are as long as count_classes says of that, whatever base has become. Few elements have
+ * changed: what takes time is to count all others, in vectors as count_classes does. src and base
+ * are read exactly.
  */
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
  * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
  * of them. Words are compared, 32 bytes a step, for few elements differ. */
@@ -5243,6 +5246,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
     }
     return n_changed;
 }
+#endif
 
 /* == kernels/grids.h =========================================================================== */
 
@@ -7993,6 +7997,7 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
+#if !defined(LMC_NO_SNAPSHOT)
 /* == tensor/changes.h ========================================================================== */
 
 /* What differs between two arrays, for receivers of a delta that take indices and values. It is
@@ -8007,10 +8012,8 @@ static void lmc__take_values(const lmc_changes *changes, size_t n_before, const 
 {
     uint8_t *const values = (uint8_t *)changes->values;
     size_t j = n_before;
-#define LMC__CALL(w)                                                                               \
-    for (; j < changes->n; j++) memcpy(values + j * w, part + (changes->indices[j] - from) * w, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
 }
 
 LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
@@ -8028,11 +8031,8 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
         const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
         const uint32_t from = (uint32_t)(first + i);
         size_t listed = 0;
-#define LMC__CALL(w)                                                                               \
-    listed = lmc__list_words(changes->indices, n_before, changes->cap, now + i * w,                \
-                             before + i * w, n_part, w, from)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
         changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
         lmc__take_values(changes, n_before, now + i * width, from, width);
         if (listed == SIZE_MAX) {
@@ -8044,6 +8044,8 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
     *n_compared = i;
     return LMC_OK;
 }
+
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
@@ -8203,6 +8205,21 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* The next `size` bytes: a number, little-endian. */
+static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
+{
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+/* A string, behind its length as such a number. */
+static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
+{
+    lmc__sha256_number(sha, strlen(text), size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
 /* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
@@ -8286,7 +8303,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
+ * hashes of its content (hashes.h).
  *
  * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
  * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
@@ -8301,6 +8319,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
  * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
  * file without tensors counts as one tensor of bytes. */
+#define LMC__HASH_SIZE 32u
+
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -8323,6 +8343,10 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
+     * ends; there is room. And what is known of both. */
+    lmc__buffer *hashes;
+    lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
@@ -8343,6 +8367,24 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_fingerprint(d);
+}
+
+/* Hashes are wanted, too, of a file that has begun. */
+static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
+{
+    d->hashes = hashes;
+    lmc__sha256_init(&d->content);
+    lmc__sha256_init(&d->outside);
+    return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
+}
+
+/* What sha has taken is complete; it begins anew. */
+static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
+{
+    if (!d->hashes) return;
+    lmc__sha256_finish(sha, d->hashes->data + d->hashes->size);
+    d->hashes->size += LMC__HASH_SIZE;
+    lmc__sha256_init(sha);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -8385,10 +8427,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[12];
-    lmc__store32(field, d->leaf_crc);
-    lmc__store64(field + 4, d->leaf_sum);
-    lmc__sha256_update(&d->sha, field, 12);
+    lmc__sha256_number(&d->sha, d->leaf_crc, 4);
+    lmc__sha256_number(&d->sha, d->leaf_sum, 8);
     d->leaf_sum = 0;
     d->leaf_crc = d->leaf_size = 0;
 }
@@ -8398,23 +8438,15 @@ static void lmc__finish_leaf(lmc__digester *d)
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
     const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
     unsigned i;
     if (d->leaf_size) lmc__finish_leaf(d);
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_text(&d->sha, t ? t->dtype : "U8", 1);
+    lmc__sha256_number(&d->sha, rank, 1);
+    for (i = 0; i < rank; i++) lmc__sha256_number(&d->sha, t ? t->shape[i] : d->tensor_done, 8);
+    lmc__sha256_number(&d->sha, d->tensor_done, 8);
     lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
+    if (t) lmc__finish_hash(d, &d->content);
     d->tensor++;
     lmc__begin_fingerprint(d);
 }
@@ -8425,26 +8457,22 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
- * size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
+/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
+ * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
+ * that nothing more of them comes. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
-    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
-    d->leaf_sum += sum;
-    d->leaf_size += size;
-    d->tensor_done += size;
-    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
-}
-
-/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
- * ended before it are finished first: only then is it known that nothing more of them comes. */
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
+    const int in_tensor = piece->in_tensor && d->file->n_tensors;
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
+    if (piece->in_tensor) lmc__finish_fingerprints(d);
+    if (d->hashes) lmc__sha256_update(in_tensor ? &d->content : &d->outside, data, piece->size);
     if (!piece->in_tensor) return;
-    lmc__finish_fingerprints(d);
-    lmc__absorb(d, piece->crc, piece->sum, piece->size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_sum += piece->sum;
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
@@ -8456,7 +8484,7 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
         piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
         piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
+        lmc__absorb_piece(d, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -8466,6 +8494,7 @@ static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
     else lmc__end_fingerprint(d);
+    lmc__finish_hash(d, &d->outside);
 }
 
 /* == snapshot/ends.h =========================================================================== */
@@ -8603,10 +8632,7 @@ typedef struct lmc__snapshot_job {
     uint8_t *content;
     int may_change; /* encoding: job.src is not the coder's, so it may change at any time */
     size_t run;     /* a reader's: number of its run */
-    /* restoring in place: an earlier attempt has written the block, so dst has it already, and is
-     * only compared */
-    int is_written;
-    int is_unread; /* restoring: its prediction is not there, so only its payload is checked */
+    int is_unread;  /* restoring: its prediction is not there, so only its payload is checked */
     uint64_t file_offset; /* restoring with write_at: where in the file the block belongs */
 } lmc__snapshot_job;
 
@@ -8630,6 +8656,9 @@ typedef struct lmc__coder {
     unsigned out_number; /* the wave at hand makes out[out_number] */
     lmc_task task;       /* what is to be done with each job; gets the coder */
     lmc_sink sink;       /* takes the parts; write NULL: nobody wants them */
+    /* restoring in place: an earlier attempt has written the wave's blocks, which dst has already,
+     * so they are only compared */
+    int is_written;
     /* or NULL; restoring a file, in place of the sink: each task hands on its own block */
     enum lmc_status (*write_at)(void *user, uint64_t offset, const void *data, size_t size);
     enum lmc_status write_status;
@@ -8752,12 +8781,9 @@ static void lmc__decode_snapshot_task(void *arg, size_t index, unsigned worker)
         job->job.status = lmc__check_payload(c->wave.k, job->job.src, info);
         return;
     }
-    if (job->is_written) {
-        job->job.status =
-            c->wave.k->crc32c(0, content, info->size) == info->crc ? LMC_OK : LMC_ERR_BASE_WRONG;
-    } else {
-        content = lmc__decode_job(&c->wave, &job->job, worker);
-    }
+    if (!c->is_written) content = lmc__decode_job(&c->wave, &job->job, worker);
+    else if (c->wave.k->crc32c(0, content, info->size) != info->crc)
+        job->job.status = LMC_ERR_BASE_WRONG;
     if (job->job.status != LMC_OK) return;
     lmc__set_piece_sums(c, job, content + job->job.skip, info->size, info->crc);
     if (c->write_at)
@@ -8879,11 +8905,12 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }
 
@@ -8948,9 +8975,7 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
-        uint8_t field[4];
-        lmc__store32(field, (uint32_t)item[i].size);
-        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_number(&sha, item[i].size, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
@@ -9300,17 +9325,6 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-LMC__COLD static void lmc__free_listing(lmc__listing *l)
-{
-    size_t i;
-    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
-    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
-    l->n_files = l->n_streams = 0;
-    lmc__free_buffer(&l->files);
-    lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths.table);
-}
-
 /* One more stream, without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
@@ -9341,6 +9355,14 @@ static void lmc__remove_stream(lmc__listing *l)
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
     l->streams.size = l->n_streams * sizeof *stream;
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    while (l->n_streams != 0) lmc__remove_stream(l);
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths.table);
 }
 
 /* -- rules -- */
@@ -9709,10 +9731,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
     const size_t name_size = strlen(t->name);
-    lmc__reference best;
+    lmc__reference best = {0, 0, 0, 0, lmc__varint_size(name_size) + name_size + type_size};
     unsigned back;
-    memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(name_size) + name_size + type_size;
     for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
         const lmc_tensor *const other = t - back;
         const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
@@ -9774,16 +9794,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
-{
-    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
-        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
-        return 0;
-    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
-}
-
+/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -9791,10 +9802,13 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     for (i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
         enum lmc_dtype dtype;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        if (!t->name || !t->dtype || strlen(t->dtype) > LMC__MAX_DTYPE_SIZE ||
+            (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
         dtype = lmc_dtype_find(t->dtype);
-        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        if (dtype != LMC_AUTO &&
+            lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
+            return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
@@ -9851,6 +9865,9 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
  * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
  * that are wanted: so any bytes of it take time in proportion to their number, and that of at
  * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+
+/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+#define LMC__MAX_ENTRY_TEXT 1024u
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -10139,24 +10156,32 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
- * are. */
+/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
+ * until the file has ended. The entry of a run is made when its blocks are there: then it is known
+ * how large they are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
-    size_t facts_at, fingerprints_at, facts_end;
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
+    size_t facts_at;           /* in entries, of the file at hand */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
+
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
 
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 
@@ -10204,7 +10229,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
                                         const lmc__stream *stream)
 {
     size_t i;
-    b->facts_end = b->entries.size;
+    b->facts_at = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
@@ -10214,18 +10239,11 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
-{
-    b->facts_at = b->facts_end;
-    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
-    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-}
-
 /* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
  * it is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
+static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
-    return b->entries.data + b->fingerprints_at;
+    d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
 /* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
@@ -10239,16 +10257,16 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of the file was absorbed by d, so many bytes: its facts are known now. */
-LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                          uint64_t file_size)
+/* All of d's file was absorbed: its facts are known now. */
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
-    uint8_t *const facts = b->entries.data + b->facts_at;
-    d->fingerprints = lmc__index_fingerprints(b);
+    lmc__index_fingerprints(b, d);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, d->absorbed);
     lmc__store32(d->fingerprints - 4, d->file_crc);
-    file->size = file_size;
+    b->facts_at +=
+        lmc__facts_head_size(file) + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
+    file->size = d->absorbed;
     file->crc = d->file_crc;
     lmc__keep_fingerprints(file, d->fingerprints);
 }
@@ -10263,52 +10281,51 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-typedef struct lmc__index_head {
-    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    uint32_t n_sections, n_metadata;
-} lmc__index_head;
-
-/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
-{
-    memcpy(head->header, p, LMC__HEADER_SIZE);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
-    head->n_sections = lmc__load32(p + 80);
-    head->n_metadata = lmc__load32(p + 84);
-}
-
-/* Names and fingerprints of everything in the list that has them; items point into it. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
+/* Names and fingerprints of everything in the list that has them, which point into it, and that of
+ * the snapshot, which they make. */
+static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
+                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     size_t i;
     items->size = 0;
     for (i = 0; i < l->n_files; i++)
         LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
+    lmc__snapshot_fingerprint(items, fingerprint);
     return LMC_OK;
 }
 
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in the keys, NUL-terminated */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings. */
-LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+ * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
+ * where they are. */
+LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
+                                                     lmc__buffer *entries)
 {
     lmc__item last, next;
-    uint32_t i;
     last.name = NULL;
     last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
+    for (; n > 0; n--) {
+        lmc__metadata_entry entry;
         LMC__VALID(lmc__left(c) >= 8);
-        key_size = lmc__take32(c);
-        value_size = lmc__take32(c);
-        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
-        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
-        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
-        next.size = key_size;
-        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        next.size = lmc__take32(c);
+        entry.size = lmc__take32(c);
+        LMC__VALID(next.size >= 1 && next.size <= LMC__MAX_STRING &&
+                   entry.size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)next.size + entry.size);
+        next.name = lmc__take_bytes(c, next.size);
+        entry.value = lmc__take_bytes(c, entry.size);
+        LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        entry.key_at = keys->size;
+        LMC__TRY(lmc__append(keys, next.name, next.size));
+        LMC__TRY(lmc__append(keys, NULL, 1));
+        LMC__TRY(lmc__append(entries, &entry, sizeof entry));
     }
     return LMC_OK;
 }
@@ -10322,73 +10339,9 @@ LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
  *                                                  bytes that are of no tensor
  *
  * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
-
-typedef struct lmc__hasher {
-    const lmc_file *file;
-    /* The tensor at hand, and how many bytes of the file have come. */
-    size_t tensor;
-    uint64_t position;
-    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
-    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
-    lmc__buffer hashes;
-} lmc__hasher;
-
-/* A file begins, whose description must stay. */
-static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
-{
-    h->file = file;
-    h->tensor = 0;
-    h->position = 0;
-    lmc__sha256_init(&h->sha);
-    lmc__sha256_init(&h->outside);
-}
-
-/* What sha has taken is complete; it begins anew. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
-{
-    LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(sha);
-    return LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
-{
-    const lmc_file *const f = h->file;
-    for (; h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
-         h->tensor++)
-        LMC__TRY(lmc__finish_hash(h, &h->sha));
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
-{
-    size_t n;
-    for (; size != 0; data += n, size -= n) {
-        const lmc_tensor *t;
-        int is_tensor;
-        uint64_t end = UINT64_MAX;
-        LMC__TRY(lmc__finish_hashes(h));
-        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
-        is_tensor = t && t->offset <= h->position;
-        if (t) end = is_tensor ? t->offset + t->size : t->offset;
-        n = (size_t)lmc__min64(size, end - h->position);
-        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
-        h->position += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__end_hashes(lmc__hasher *h)
-{
-    LMC__TRY(lmc__finish_hashes(h));
-    return lmc__finish_hash(h, &h->outside);
-}
 
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
@@ -10407,32 +10360,19 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 
 /* -- Snapshot_Hash: of a statement that says all, in one form -- */
 
-static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
-{
-    uint8_t bytes[8];
-    lmc__store64(bytes, number);
-    lmc__sha256_update(sha, bytes, size);
-}
-
-static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
-{
-    lmc__state_number(sha, strlen(text), size_of_size);
-    lmc__sha256_update(sha, text, strlen(text));
-}
-
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
     const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
     unsigned i;
-    lmc__state_text(sha, t->name, 4);
-    lmc__state_text(sha, t->dtype, 1);
-    lmc__state_number(sha, t->rank, 1);
-    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
-    lmc__state_number(sha, t->offset, 8);
-    lmc__state_number(sha, t->size, 8);
-    lmc__state_number(sha, t->loss.generation, 1);
-    lmc__state_number(sha, measure, 1);
-    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_text(sha, t->name, 4);
+    lmc__sha256_text(sha, t->dtype, 1);
+    lmc__sha256_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__sha256_number(sha, t->shape[i], 8);
+    lmc__sha256_number(sha, t->offset, 8);
+    lmc__sha256_number(sha, t->size, 8);
+    lmc__sha256_number(sha, t->loss.generation, 1);
+    lmc__sha256_number(sha, measure, 1);
+    lmc__sha256_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
@@ -10441,26 +10381,42 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
 {
     unsigned form = 0;
     size_t i;
-    lmc__state_text(sha, f->path, 4);
+    lmc__sha256_text(sha, f->path, 4);
     if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
     if (f->has_mode) form |= LMC__FILE_HAS_MODE;
     if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
-    lmc__state_number(sha, form, 1);
-    lmc__state_number(sha, f->size, 8);
-    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
-    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
-    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
-    lmc__state_number(sha, f->n_tensors, 8);
+    lmc__sha256_number(sha, form, 1);
+    lmc__sha256_number(sha, f->size, 8);
+    lmc__sha256_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__sha256_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__sha256_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__sha256_number(sha, f->n_tensors, 8);
     for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
         lmc__state_tensor(sha, &f->tensors[i], hash);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
-LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
-                                                  const uint8_t *hashes, lmc__buffer *items)
+/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
+ * count. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
+    for (; n != 0; n--) {
+        const size_t key_size = lmc__load32(entry), size = 8 + key_size + lmc__load32(entry + 4);
+        const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+        if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+            lmc__sha256_update(sha, entry, size);
+        entry += size;
+    }
+}
+
+/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
+                                                    const lmc__listing *l, const uint8_t *hashes,
+                                                    const uint8_t *metadata, uint32_t n,
+                                                    lmc__buffer *items)
+{
+    lmc__sha256 sha;
     lmc__item *item;
     size_t i, at = 0;
     items->size = 0;
@@ -10471,30 +10427,14 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     }
     item = (lmc__item *)(void *)items->data;
     lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
-    lmc__sha256_init(sha);
-    lmc__sha256_update(sha, "LMC content 1", 14);
-    lmc__state_number(sha, l->n_files, 8);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC content 1", 14);
+    lmc__sha256_number(&sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+        lmc__state_file(&sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+    lmc__state_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
     return LMC_OK;
-}
-
-/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count. */
-static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
-{
-    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
-    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
-    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
-        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
-}
-
-static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
-{
-    for (; n != 0; n--) {
-        lmc__state_metadata(sha, entry);
-        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
-    }
 }
 
 /* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
@@ -10503,12 +10443,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
                                                           const uint8_t *metadata, uint32_t n,
                                                           lmc__buffer *items)
 {
-    lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
     LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
-    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
-    lmc__state_all_metadata(&sha, metadata, n);
-    lmc__sha256_finish(&sha, hash);
+    LMC__TRY(lmc__hash_snapshot(hash, l, body->data + LMC__HASH_BODY_SIZE, metadata, n, items));
     LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
@@ -10522,34 +10459,22 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
  * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
- * Where a base is refused. In this order; each check rests on those before it.
+ * Where a base is refused, in this order; each check rests on those before it:
  *
- *   what is checked                  where                            when             status
- *   -------------------------------  -------------------------------  ---------------  ------------
- *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
- *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
- *                                    lmc__read_prediction             a block is read  BASE_MISSING
- *                                    lmc__restore, nothing written    the end          BASE_MISSING
- *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
- *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
- *   header                                                            opening
- *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
- *   base has                                                          opening          salvage
- *                                                                                      BASE_WRONG
- *   the base can be read             lmc_base.read                    a block is read  what it says
- *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
- *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
- *   blocks, within all               lmc__restore                     the end
- *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
- *   the delta's                                                       done_size
- *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
- *   paths, kinds, sizes
+ *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
+ *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
+ *                                        BASE_WRONG
+ *   a run       lmc__check_run_features  the header names none: CORRUPT
+ *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
+ *                                        contradicts itself; in salvage, where the header with the
+ *                                        fingerprint may be lost, BASE_WRONG
+ *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
+ *                                        without, and checked if nothing is written
+ *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
+ *                                        prediction by the snapshot's own CHECKSUM
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
- * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
- * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
- * own, a Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -10609,11 +10534,15 @@ static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+static size_t lmc__count_items(const lmc__origin *o) { return o->items.size / sizeof(lmc__item); }
+static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *item)
+{
+    return o->base->get_file(o->base->user, item->file_number);
+}
 /* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size
-                        : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
 /* The base that the header names is the one at hand. In place that is for the caller to know. */
@@ -10658,48 +10587,38 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of the run, which has a prediction, maps to bytes that are there. */
-LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                                    const lmc__segment *s,
-                                                    enum lmc_status not_in_base)
-{
-    const enum lmc_status refused =
-        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
-    const size_t number = s->base - 1;
-    uint64_t size;
-    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
-        LMC__CHECK(
-            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
-            refused);
-        return LMC_OK;
-    }
-    if (run->prediction == LMC__PREDICT_BASE) {
-        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
-        size = lmc__item_size(o, lmc__get_item(o, number));
-    } else { /* of a file that is known by the run's section */
-        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *f;
-        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
-        f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(f->is_described, refused);
-        LMC__TRY(lmc__get_text_size(f, &size));
-    }
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
-    return LMC_OK;
-}
-
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. */
-static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
-                                              enum lmc_status not_in_base)
+ * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
+ * known of it; in place predictions have their own place. */
+LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                                        enum lmc_status not_in_base)
 {
+    const int is_base = run->prediction == LMC__PREDICT_BASE;
+    const enum lmc_status refused = is_base ? not_in_base : LMC_ERR_CORRUPT;
     uint32_t i;
-    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
-    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++)
-        if (run->segments[i].base)
-            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
+    for (i = 0; i < run->n_segments && (o->base || !is_base); i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const size_t number = s->base - 1;
+        uint64_t size;
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+            LMC__CHECK(
+                lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+                refused);
+            continue;
+        }
+        if (is_base) {
+            LMC__CHECK(number < lmc__count_items(o), refused);
+            size = lmc__item_size(o, lmc__get_item(o, number));
+        } else { /* of a file that is known by the run's section */
+            const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+            LMC__CHECK(number < stream->first_file + stream->n_files &&
+                           lmc__listed_at(o->listing, number)->is_described,
+                       refused);
+            LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, number), &size));
+        }
+        LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
+    }
     return LMC_OK;
 }
 
@@ -10790,10 +10709,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN ||
-         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
-        !o->read_back)
-        return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */
@@ -10943,23 +10859,21 @@ static enum lmc_status lmc__spend(lmc__meter *m, uint64_t work)
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
- * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
- * refers to this snapshot.
+ * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
+ * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
+ * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
+ * if its stream is one file. begin_file and end_file come between waves.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come.
- *
- * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
- * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
- * Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
-    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -10979,7 +10893,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -10999,9 +10912,6 @@ typedef struct lmc__restorer {
 
     /* -- the wave at hand -- */
     size_t largest; /* decoded bytes of the largest block of the run */
-    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
-     * again. A wave has only blocks of one sort. */
-    int is_written;
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
@@ -11021,9 +10931,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
     const lmc_file *const file = &lmc__restored_file(r)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -11045,13 +10954,19 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, &f->file);
     if (f->is_unread) {
-        f->unread_at = r->index.fingerprints_at - 4;
+        f->unread_at = (size_t)(r->digester.fingerprints - r->index.entries.data) - 4;
         lmc__set_facts(r, f, NULL);
     }
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
+}
+
+static enum lmc_status lmc__next_restored(lmc__restorer *r)
+{
+    LMC__TRY(lmc__end_restored(r));
+    r->file++;
+    return lmc__begin_restored(r);
 }
 
 /* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
@@ -11063,16 +10978,14 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
         size_t size = 0; /* of those pieces that are the file's */
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
+        if (!r->coder.is_written && !r->coder.write_at)
+            LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
-        LMC__TRY(lmc__end_restored(r));
-        r->file++;
-        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__next_restored(r));
     }
     r->coder.pieces.size = 0;
     return LMC_OK;
@@ -11089,16 +11002,15 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0);
     if (is_reading) {
-        uint64_t size = LMC__FIRST_READ_SIZE;
+        uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        if (r->largest)
-            size = lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
-        size = lmc__min64(size, r->read_limit);
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
         next->size = 0;
-        /* after which size is no more than a size_t holds */
-        LMC__TRY(lmc__reserve(next, r->next_room + size));
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -11238,12 +11150,8 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (stream->is_unknown) stream->size = r->position;
     LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__end_restored(r));
-    while (++r->file < l->n_files) {
-        LMC__TRY(lmc__begin_restored(r));
-        LMC__TRY(lmc__end_restored(r));
-    }
-    return LMC_OK;
+    while (r->file + 1 < l->n_files) LMC__TRY(lmc__next_restored(r));
+    return lmc__end_restored(r);
 }
 
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
@@ -11283,12 +11191,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
-    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
-        LMC__TRY(lmc__decode_wave(r));
-    r->is_written = is_done;
     out = &c->out[c->out_number];
-    /* pointers into it from now on */
+    if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
+        LMC__TRY(lmc__decode_wave(r));
+    c->is_written = is_done;
+    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -11299,7 +11206,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
@@ -11342,8 +11248,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
-    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
-        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
@@ -11372,54 +11277,50 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
- * fingerprint and hashes. What is not known of files is what the index says. */
+ * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
+ * files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                          lmc__cursor *metadata, uint32_t *n)
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
+    const uint8_t *head, *metadata;
+    uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
-    c.end = r->body.data + r->body.size;
+    LMC__VALID(r->body.size >= entries->size);
+    head = r->body.data;
+    LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
-            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    *metadata = c;
-    *n = head.n_metadata;
-    LMC__TRY(lmc__check_metadata(&c, *n));
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), head);
+    LMC__VALID(memcmp(head + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    metadata = c.p = head + entries->size;
+    c.end = head + r->body.size;
+    n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+               0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
+static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    for (; n > 0 && o->metadata; n--) {
-        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
-        const uint8_t *const key = lmc__take_bytes(c, key_size);
-        r->key.size = 0;
-        LMC__TRY(lmc__append(&r->key, key, key_size));
-        LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
-                             value_size));
-    }
+    const lmc__metadata_entry *const entries =
+        (const lmc__metadata_entry *)(const void *)r->metadata.data;
+    size_t i;
+    for (i = 0; o->metadata && i < r->metadata.size / sizeof *entries; i++)
+        LMC__TRY(o->metadata(o->user, (const char *)r->keys.data + entries[i].key_at,
+                             entries[i].value, entries[i].size));
     return LMC_OK;
 }
 
@@ -11428,8 +11329,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
-    lmc__cursor metadata;
-    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -11455,14 +11354,14 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
+    LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
 }
 
@@ -11484,7 +11383,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -11494,19 +11392,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
@@ -11515,40 +11411,27 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 
 /* == snapshot/index.h ========================================================================== */
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
- * each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
- *   header         a valid one, and that of the file, where that is at hand
- *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   stored size    all of them, with the header and BLKS, add up to where the index stands
- *   section        kind; size is at most what is left of the body
- *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
- *                  of a block stored as it is; together what the run's stored size says
- *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint    equals that of the names and fingerprints above
- *
- * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
- * in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
+ * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
+ * count is used to allocate: entries are parsed until as many were there, or they end. The stored
+ * sizes, with the header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
-    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
-    size_t first_block, rows_at;
+    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__metadata_entry {
-    size_t key_at; /* in tables.keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__metadata_entry;
+/* A block, by its row in BLKS: where it begins, its encoded size. */
+typedef struct lmc__block_place {
+    uint64_t at;
+    uint32_t size, header_crc;
+} lmc__block_place;
 
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
@@ -11558,17 +11441,15 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
-    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
-     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
-     * a block's size */
-    lmc__buffer rows, block_at;
+    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
     /* of all runs: how many rows; where BLKS begins */
     uint64_t n_rows, rows_offset;
-    size_t n_metadata;
+    const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
@@ -11664,11 +11545,10 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     l->has_records |= r.run.has_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
-    r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = r.rows_at = SIZE_MAX;
+    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -11709,23 +11589,6 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
- * NUL-terminated; values stay where they are. */
-static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
-{
-    for (t->n_metadata = n; n > 0; n--) {
-        const uint32_t key_size = lmc__take32(&c);
-        lmc__metadata_entry entry;
-        entry.size = lmc__take32(&c);
-        entry.key_at = t->keys.size;
-        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
-        LMC__TRY(lmc__append(&t->keys, NULL, 1));
-        entry.value = lmc__take_bytes(&c, entry.size);
-        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-    }
-    return LMC_OK;
-}
-
 /* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
  * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
  * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
@@ -11737,31 +11600,28 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
-    lmc__index_head head;
-    lmc__cursor metadata;
-    uint32_t i;
+    uint32_t i, n_sections;
     memset(&x, 0, sizeof x);
     x.t = t;
     x.c.p = body + LMC__INDEX_BODY_SIZE;
     x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
-    lmc__get_index_head(&head, body);
-    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
-    else LMC__TRY(lmc__check_header(head.header, k));
-    x.features = lmc__get_features(head.header);
-    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
+    else LMC__TRY(lmc__check_header(body, k));
+    x.features = lmc__get_features(body);
+    n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
+    for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    metadata = x.c;
-    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
-    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->metadata_at = x.c.p;
+    t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
     t->listing.has_records |= lmc__left(&x.c) != 0;
     LMC__TRY(lmc__skip_records(&x.c));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
+    LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;
@@ -11775,21 +11635,13 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place. Only the first and the last of a range may be wanted in part, and
- * take a buffer.
- *
- * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
- *
- *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
- *
+ * which is read to that place: through all links of a chain of deltas, where all are cut alike.
  * Where they are not, a link is asked for less than a block, again and again for neighbours. It
  * then decodes to a *window*, from which the next questions are answered. What all of that may cost
  * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
  * while a prediction is read.
  *
- * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
- * read_run of its own. */
+ * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
      * code of several runs; else none */
@@ -11807,10 +11659,7 @@ struct lmc_reader {
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
-    int is_complete;
-    /* it is that of a lmc_salvage */
-    int is_salvage;
+    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
@@ -11839,12 +11688,11 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
- * until those of another run are. */
-static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
+/* Block i of a run whose rows were read. Valid until those of another run are. */
+static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const uint64_t *)(const void *)r->tables.block_at.data +
-           lmc__run_at(r, number)->first_block;
+    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
+           lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -11884,12 +11732,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-static void lmc__let_go(lmc_reader *r)
-{
-    lmc__free_buffer(&r->held);
-    r->held_at = 0;
-}
-
 /* The most bytes of index that the caller wants in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
@@ -11915,23 +11757,6 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base only if that is at hand: a delta may be listed
- * without. */
-static enum lmc_status lmc__check_runs(lmc_reader *r)
-{
-    uint64_t total = 0;
-    size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
-        const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
-        LMC__TRY(lmc__add_run(&r->origin, run));
-    }
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
@@ -11947,78 +11772,73 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* The rows of a run, made of the headers of its blocks, each of which says where the next one
- * begins. code: all of the run's. */
-static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
-                                      const uint8_t *code, uint8_t *rows)
-{
-    size_t left = (size_t)(run->end - run->at), i;
-    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
-        lmc_block_info info;
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__VALID(info.encoded_size <= left);
-        lmc__store32(rows, (uint32_t)info.encoded_size);
-        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
-        code += info.encoded_size;
-        left -= info.encoded_size;
-    }
-    return LMC_OK;
-}
-
-/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. */
+/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
+ * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the room
+ * for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
-    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
-    uint64_t at = run->at, *block_at;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
+                   rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t at = run->at;
+    lmc__block_place *place;
+    uint8_t *row;
     size_t i;
     if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->rows, size));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
-    else
-        LMC__TRY(lmc__read_at(
-            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            t->rows.data + rows_at, (size_t)size));
-    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
-    for (i = 0; i < n; i++) {
-        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
+    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (!code)
+        LMC__TRY(
+            lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
+    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
+        uint32_t encoded, header_crc;
+        if (code) {
+            const size_t left = (size_t)(run->end - at);
+            lmc_block_info info;
+            LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+            LMC__VALID(info.encoded_size <= left);
+            encoded = (uint32_t)info.encoded_size;
+            header_crc = lmc__load32(code + LMC__BLOCK_CRC_AT);
+            code += encoded;
+        } else {
+            encoded = lmc__load32(row);
+            header_crc = lmc__load32(row + 4);
+        }
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        block_at[i] = at;
+        place->at = at;
+        place->size = encoded;
+        place->header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    block_at[i] = at;
-    t->rows.size += (size_t)size;
-    t->block_at.size += 8 * ((size_t)n + 1);
-    run->rows_at = rows_at;
-    run->first_block = first_block;
+    run->first_block = t->blocks.size / sizeof *place;
+    t->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
-/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
- * will be told. */
-static enum lmc_status lmc__keep_rows(lmc_reader *r)
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
+ * open the file: whoever wants them will be told. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t total = 0;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        const lmc__reader_run *const run = lmc__run_at(r, i);
         enum lmc_status status = LMC_OK;
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+        if (!lmc__add_total(&total, run->run.size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__check_predictions(&r->origin, &run->run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        if (rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row >= r->held_at)
             status = lmc__load_rows(r, i, NULL);
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
     return LMC_OK;
-}
-
-static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
-{
-    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
@@ -12030,16 +11850,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const uint64_t total = r->source.size;
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint8_t header[LMC__HEADER_SIZE];
+    const uint8_t *trailer;
     uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
-
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
+    trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
@@ -12055,9 +11875,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
-    LMC__TRY(lmc__keep_rows(r));
-    lmc__let_go(r);
-    r->is_complete = 1;
+    lmc__free_buffer(&r->held);
     return LMC_OK;
 }
 
@@ -12074,18 +11892,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
- * number is known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
-                          uint64_t position)
-{
-    return number < stream->first_run + stream->n_runs &&
-           lmc__run_at(r, number)->run.start <= position &&
-           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. Of one without runs (salvage): first_run. */
+ * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without runs
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -12105,10 +11914,12 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t block = (position - run->run.start) / run->run.block_size;
+    const lmc__block_place *place;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
+    place = lmc__block_at(r, number, block);
+    *found = place->at + (is_end ? place->size : 0);
     return LMC_OK;
 }
 
@@ -12189,13 +12000,11 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
-    const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
-    LMC__TRY(
-        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
-               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
-    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
+    const lmc__block_place *const place = lmc__block_at(r, number, block);
+    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, place->size, (uint32_t)block, info));
+    LMC__VALID(info->encoded_size == place->size &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == place->header_crc);
+    LMC__VALID(info->size == lmc__block_size_at(&lmc__run_at(r, number)->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -12205,11 +12014,10 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
+    const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
     if (r->options.parallel_reads) /* src is in the coder's buffer */
-        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
-                                   (size_t)(block_at[1] - block_at[0]));
+        job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
@@ -12225,7 +12033,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
-    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const lmc__block_place *const place = lmc__block_at(r, x->number, 0);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
@@ -12238,14 +12046,14 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         memset(block_job, 0, sizeof *block_job);
         block_job->run = x->number;
         job->number = (uint32_t)block;
-        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->src = c->in[0].data + (size_t)(place[block].at - place[x->first].at);
         job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
         job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
         job->dst = x->dst + (size_t)(at + job->skip - x->offset);
         if (run->prediction != LMC__PREDICT_ZERO)
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
@@ -12271,13 +12079,15 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
     const uint64_t last = (x.end - 1) / run->block_size;
     for (; x.first <= last; x.first += x.n) {
-        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
-        const uint64_t left = last - x.first + 1;
+        const lmc__block_place *place = lmc__block_at(r, number, x.first);
+        const uint64_t left = last - x.first + 1, from = place->at;
+        uint64_t code_size;
         size_t done, n;
         x.n = (size_t)lmc__min64(wave, left);
         while (!r->options.parallel_reads && x.n < left &&
-               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+               place[x.n].at + place[x.n].size - from <= LMC__FETCH_SIZE)
             x.n++;
+        code_size = place[x.n - 1].at + place[x.n - 1].size - from;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
@@ -12285,14 +12095,12 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
-            block_at = lmc__blocks_of(r, number) + x.first;
         }
         LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
         if (r->options.parallel_reads) {
             r->coder->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
-        } else if (!has_code)
-            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+            LMC__TRY(lmc__reserve(&r->coder->in[0], code_size));
+        } else if (!has_code) LMC__TRY(lmc__read_to(r, &r->coder->in[0], from, code_size));
         for (done = 0; done < x.n; done += n) {
             n = lmc__min(wave, x.n - done);
             LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
@@ -12301,14 +12109,14 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large, the code is read in
  * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
     lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__tables *const t = &r->tables;
-    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
+    const size_t blocks_size = t->blocks.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
@@ -12319,9 +12127,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the code may be wrong, and so its rows */
-        t->rows.size = rows_size;
-        t->block_at.size = blocks_size;
-        run->first_block = run->rows_at = SIZE_MAX;
+        t->blocks.size = blocks_size;
+        run->first_block = SIZE_MAX;
     }
     return status;
 }
@@ -12369,8 +12176,9 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         const lmc__run *run;
         const uint8_t *found;
         uint64_t at;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
+        LMC__CHECK(number < stream->first_run + stream->n_runs, LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(run->start <= offset && offset - run->start < run->size, LMC_ERR_LOST);
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -12399,7 +12207,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
-    lmc__let_go(r);
+    lmc__free_buffer(&r->held);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }
@@ -12572,42 +12380,32 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    uint64_t size;
-    char kind[5];
-    size_t i;
-    for (i = 0; lmc_reader_get_section(r, i, kind, &size) == LMC_OK; i++) {
-        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
-        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        body->size = 0;
-        LMC__TRY(lmc__append(body, NULL, (size_t)size));
-        LMC__TRY(lmc_reader_read_section(r, i, body->data, body->size));
-        if (lmc__is_hash_body(body->data, body->size)) return LMC_OK;
-    }
-    body->size = 0;
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
+ * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
+ * hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &r->coder->in[0]);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
+    lmc__buffer *const body = &r->hashes;
+    size_t i;
+    for (i = 0; body->size == 0; i++) {
+        enum lmc_status status;
+        uint64_t size;
+        char kind[5];
+        int is_hash;
+        LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
+        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
+        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)size));
+        status = lmc_reader_read_section(r, i, body->data, body->size);
+        is_hash = status == LMC_OK && lmc__is_hash_body(body->data, body->size);
+        if (is_hash)
+            status = lmc__check_snapshot_hash(body, &t->listing, t->metadata_at, t->n_metadata,
+                                              &r->coder->in[0]);
+        if (status != LMC_OK || !is_hash) body->size = 0;
+        LMC__TRY(status);
+    }
+    return LMC_OK;
 }
 
 LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
@@ -12682,7 +12480,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
 {
     const lmc__stream *stream;
     if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
@@ -12706,7 +12504,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     const lmc__stream *stream;
     uint64_t from = 0, to = 0, last;
     if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     if (size != 0) { /* there may be no run at all */
@@ -12826,29 +12624,25 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
  * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
- * come in order.
+ * all.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
  * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
  * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
-                            size_t *tensor)
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
-    const uint64_t at = s->start, from = s->base_offset;
-    const lmc__item *item =
+    const lmc__item *const item =
         s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t;
+    const lmc_tensor *t = file->tensors;
+    size_t i;
     if (s->base == 0) return 1;
     if (file->n_tensors == 0)
-        return from == at &&
+        return s->base_offset == s->start &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors &&
-           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
-        ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    return t->offset <= at && at - t->offset == from &&
+    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
+    if (i == file->n_tensors) return 0;
+    t += i;
+    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
            (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
@@ -12857,19 +12651,18 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
     const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i, tensor = 0;
+    size_t i;
     uint32_t k;
     if (!file || stream->n_files != 1) return 0;
     for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
         const lmc__run *run = &lmc__run_at(r, i)->run;
         for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
     }
     return 1;
 }
 
-/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
- * the base's files. Tables with gaps (salvage) cannot tell. */
+/* Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -12879,7 +12672,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
-        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
@@ -12900,19 +12693,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So one pointer is both. What differs is reached by read_run and free_extra. source and options
- * are copied; what they point to is the caller's, and must stay until the reader is freed. */
-
-/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
-static void lmc__share_meter(lmc_reader *r)
-{
-    const lmc_base *const base = r->options.base;
-    const lmc_reader *const below = base && base->read == lmc__read_as_base
-                                        ? (const lmc_reader *)base->user
-                                        : r->options.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
-}
+ * So one pointer is both. What differs is reached by read_run and free_extra. */
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
@@ -12924,27 +12705,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
+    const lmc_reader *below;
     lmc_reader *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
         return LMC_ERR_ARGUMENT;
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->options = o;
+    r->read_run = lmc__read_indexed_run;
+    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    r->coder = o.lender ? o.lender->coder : &r->own_coder;
+    lmc__init_tables(&r->tables, o.alloc_user);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    lmc__share_meter(r);
-    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
+    /* the base's meter, if that is known to be a reader, too: one request to this is one to all */
+    below =
+        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -12956,18 +12742,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
- * they are read. */
-static enum lmc_status lmc__open_by_index(lmc_reader *r)
-{
-    r->read_run = lmc__read_indexed_run;
-    return lmc__open_intact(r);
-}
-
 LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
-    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
+    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.
@@ -13046,17 +12824,14 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__buffer body;
     lmc__listing checked;
     lmc__digester digester;
-    lmc__coder *coder;
+    lmc__coder coder;
     enum lmc_status status;
-    size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
-    coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
-    if (!coder) return LMC_ERR_MEMORY;
-    lmc__open_coder(coder, parallel, alloc_user);
+    lmc__open_coder(&coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
@@ -13066,17 +12841,13 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
         digester.fingerprints = body.data;
-        status = lmc__identify_file(coder, &digester, file, stream);
+        status = lmc__identify_file(&coder, &digester, file, stream);
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
-        for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
-                   LMC_FINGERPRINT_SIZE);
+        lmc__keep_fingerprints(file, body.data);
     }
-    lmc__free_coder(coder);
-    (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
+    lmc__free_coder(&coder);
     lmc__free_buffer(&body);
     lmc__free_listing(&checked);
     return status;
@@ -13376,43 +13147,39 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    lmc__buffer part_path;
+    enum lmc_dtype dtype; /* of compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
-                                       const char *src_path, const lmc_compress_options *options)
+/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options,
+                                                   enum lmc_status (*convert)(lmc__file_to_file *f))
 {
-    lmc__buffer *const name = &f->part_path;
-    enum lmc_status status = LMC_OK;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
-    lmc__init_buffer(name, f->options.alloc_user);
-    f->src = fopen(src_path, "rb");
-    if (!f->src) return LMC_ERR_READ;
-    status = lmc__append(name, dst_path, strlen(dst_path));
-    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
-    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
-    if (f->part) return LMC_OK;
-    (void)fclose(f->src);
-    lmc__free_buffer(name);
-    return status == LMC_OK ? LMC_ERR_WRITE : status;
-}
-
-/* Closes both, and puts the result where it belongs if all went well. */
-static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
-                                        enum lmc_status status)
-{
-    const char *const part_path = (const char *)f->part_path.data;
-    (void)fclose(f->src);
-    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
+    lmc__buffer name;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    f.src = fopen(src_path, "rb");
+    if (!f.src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, f.options.alloc_user);
+    status = lmc__append(&name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
+    if (status == LMC_OK) {
+        const char *const part_path = (const char *)name.data;
+        f.part = fopen(part_path, "wb");
+        status = f.part ? convert(&f) : LMC_ERR_WRITE;
+        if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(dst_path);
+        if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
-    if (status != LMC_OK) (void)remove(part_path);
-    lmc__free_buffer(&f->part_path);
+        if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
+        if (status != LMC_OK && f.part) (void)remove(part_path);
+    }
+    (void)fclose(f.src);
+    lmc__free_buffer(&name);
     return status;
 }
 
@@ -13433,24 +13200,26 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                                      const lmc_compress_options *options)
+static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
 {
+    const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_restore_options o;
-    lmc__file_to_file f;
-    lmc_stream stream;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
     memset(&o, 0, sizeof o);
-    o.parallel = f.options.parallel;
-    o.max_index_size = f.options.max_index_size;
-    o.max_total_size = f.options.max_total_size;
+    o.parallel = f->options.parallel;
+    o.max_index_size = f->options.max_index_size;
+    o.max_total_size = f->options.max_total_size;
     o.begin_file = lmc__begin_one_file;
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
-    o.user = &f;
-    o.alloc_user = f.options.alloc_user;
-    stream = lmc_stdio_stream(f.src);
-    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
+    o.user = f;
+    o.alloc_user = f->options.alloc_user;
+    return lmc_snapshot_restore(&stream, NULL, &o);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
+{
+    return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif
 

@@ -155,6 +155,7 @@ struct lmc_salvage {
     /* Bytes of the file from view_at on, read at once; the body of one section. */
     lmc__buffer view, body;
     lmc__buffer blocks; /* lmc__found_block, sorted by key when all are there. */
+    lmc__buffer rows;   /* Those of BLKS, of all runs: with has_rows. */
     /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
      * may have bytes of several files. */
     lmc__buffer range;
@@ -175,7 +176,7 @@ struct lmc_salvage {
     uint64_t claimed; /* Bytes that were read twice. */
 
     /* -- what was found -- */
-    int has_rows; /* The rows are those of BLKS, for all runs. */
+    int has_rows;
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -212,9 +213,10 @@ static size_t lmc__count_found(const lmc_salvage *s)
  * for which both are the same have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
-    return s->has_rows
-               ? lmc__load64(lmc__row_at(&s->reader.tables, lmc__run_at(&s->reader, run), block))
-               : (uint64_t)run << 32 | block;
+    return s->has_rows ? lmc__load64(s->rows.data +
+                                     LMC__BLOCK_ENTRY_SIZE *
+                                         (size_t)(lmc__run_at(&s->reader, run)->first_row + block))
+                       : (uint64_t)run << 32 | block;
 }
 
 /* Of the sorted ones the first that is not before the key. */
@@ -565,20 +567,14 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
 /* The rows of all runs, whose section has its body there, if that is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
-    lmc__tables *const t = &s->reader.tables;
     const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
     uint8_t crc[4];
-    size_t i;
     if (size > lmc__index_limit(&s->reader)) return LMC_OK;
-    LMC__TRY(lmc__reserve(&t->rows, size + 1)); /* so that data is not NULL */
+    LMC__TRY(lmc__reserve(&s->rows, size + 1)); /* so that data is not NULL */
     (void)lmc__read_rest(&s->reader, at - 4, crc, 4);
-    (void)lmc__read_rest(&s->reader, at, t->rows.data, (size_t)size);
-    if (s->reader.coder->wave.k->crc32c(0, t->rows.data, (size_t)size) != lmc__load32(crc))
+    (void)lmc__read_rest(&s->reader, at, s->rows.data, (size_t)size);
+    if (s->reader.coder->wave.k->crc32c(0, s->rows.data, (size_t)size) != lmc__load32(crc))
         return LMC_OK;
-    t->rows.size = (size_t)size;
-    for (i = 0; i < lmc__count_runs(t); i++)
-        lmc__table_run(t, i)->rows_at =
-            LMC__BLOCK_ENTRY_SIZE * (size_t)lmc__table_run(t, i)->first_row;
     s->has_rows = 1;
     return LMC_OK;
 }

@@ -468,6 +468,7 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
  * receivers that change single elements of what they have. */
 typedef struct lmc_changes {
@@ -483,6 +484,7 @@ typedef struct lmc_changes {
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --

@@ -57,10 +57,10 @@ T_WRAP(size_t, list_changes,
         const uint8_t *src, const uint8_t *base, size_t n, unsigned width),
        (k, crc, changed, most, src, base, n, width))
 T_WRAP_VOID(rank_changes,
-            (size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base, size_t n,
+            (size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones, const uint8_t *base, size_t n,
              unsigned width, const lmc__grouping *grouping, const lmc__changed *changed,
              size_t n_changed),
-            (counts, ranks, base, n, width, grouping, changed, n_changed))
+            (counts, ones, base, n, width, grouping, changed, n_changed))
 T_WRAP_VOID(restore_rows,
             (uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
              const lmc__grid *grid),

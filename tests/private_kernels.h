@@ -568,19 +568,21 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
                        unsigned width, const lmc__grouping *grouping, const uint8_t *class_of)
 {
     static uint32_t expected[MAX_GROUPED], listed[MAX_GROUPED + 17], ranks[MAX_GROUPED],
-        want[MAX_GROUPED];
+        want[LMC__MAX_CLASSES][MAX_GROUPED];
     static uint8_t now[8 * MAX_GROUPED], before[8 * MAX_GROUPED];
     lmc__changed changed;
     uint8_t *const src = t_tail(&guard_e, n * width);
     const uint64_t one_in = 1 + t_below(seed, t_below(seed, 2) ? 4 : 100);
-    size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, n_changed = 0, i;
-    uint32_t crc;
+    size_t counts[LMC__MAX_CLASSES], next[LMC__MAX_CLASSES] = {0}, n_ones[LMC__MAX_CLASSES] = {0},
+                                     n_changed = 0, i;
+    uint32_t *ones[LMC__MAX_CLASSES], crc;
+    unsigned c;
     memcpy(src, base, n * width);
     for (i = 0; i < n; i++) {
         if (t_below(seed, one_in) == 0) {
             src[i * width + t_below(seed, width)] ^= (uint8_t)(1u << t_below(seed, 8));
-            expected[n_changed] = (uint32_t)i;
-            want[n_changed++] = (uint32_t)next[class_of[i]];
+            expected[n_changed++] = (uint32_t)i;
+            want[class_of[i]][n_ones[class_of[i]]++] = (uint32_t)next[class_of[i]];
         }
         next[class_of[i]]++;
     }
@@ -603,9 +605,11 @@ static void test_ranks(const lmc__kernels *k, uint64_t *seed, const uint8_t *bas
         CHECK(k->list_changes(k, &crc, &changed, n_changed - 1, src, base, n, width) == SIZE_MAX);
     memset(ranks, 0xEE, sizeof ranks);
     changed.place = expected;
-    k->rank_changes(counts, ranks, base, n, width, grouping, &changed, n_changed);
+    for (c = 0, i = 0; c < grouping->n_classes; i += n_ones[c++]) ones[c] = ranks + i;
+    k->rank_changes(counts, ones, base, n, width, grouping, &changed, n_changed);
     CHECK(memcmp(counts, next, grouping->n_classes * sizeof *counts) == 0);
-    CHECK(memcmp(ranks, want, n_changed * sizeof *ranks) == 0);
+    for (c = 0; c < grouping->n_classes; c++)
+        CHECK(memcmp(ones[c], want[c], n_ones[c] * sizeof *ranks) == 0);
     CHECK(n_changed == MAX_GROUPED || ranks[n_changed] == 0xEEEEEEEE);
 }
 

@@ -4,6 +4,7 @@ with: lmc_integrations.TESTED names them.
     lmc_integrations.series           training states in a directory of `lmc series`; needs no host
     lmc_integrations.trainer          the same as a callback of Hugging Face's Trainer
     lmc_integrations.lightning        the same as the ModelCheckpoint of PyTorch Lightning
+    lmc_integrations.dcp              PyTorch's Distributed Checkpoint
     lmc_integrations.transformers     models of Hugging Face transformers from LMC files
     lmc_integrations.vllm             vLLM's --load-format lmc, and its weight-transfer backend lmc
     lmc_integrations.patches          deltas as the patches of single elements that vLLM and verl take
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TESTED"]
 
-_ADAPTERS = ("lightning", "patches", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
+_ADAPTERS = ("dcp", "lightning", "patches", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> ModuleType:

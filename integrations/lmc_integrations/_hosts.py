@@ -12,6 +12,7 @@ from importlib import metadata
 TESTED = {
     "lightning": ("2.6",),
     "modelexpress": ("0.7",),
+    "torch": ("2.13",),
     "transformers": ("5.18", "5.19", "5.20", "5.21", "5.22", "5.23"),
     "verl": ("0.9",),
     "vllm": ("0.33",),

@@ -36,7 +36,7 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
 
     def __init__(self, args: Any, directory: str | os.PathLike[str] | None = None, **options: Any):
         if getattr(args, "fsdp", None) or getattr(args, "deepspeed", None) or args.save_on_each_node:
-            raise ValueError("FSDP, DeepSpeed, save_on_each_node: of shards no series is made: see lmc_codec.dcp")
+            raise ValueError("FSDP, DeepSpeed, save_on_each_node: of shards no series is made: see lmc_integrations.dcp")
         if args.push_to_hub and args.hub_strategy in ("checkpoint", "all_checkpoints"):
             raise ValueError("hub_strategy: checkpoints are pushed while they would be removed; choose 'every_save' or 'end'")
         self._output = Path(args.output_dir)
@@ -67,7 +67,7 @@ class SeriesCallback(TrainerCallback):  # type: ignore[misc]
             return
         directory = self._output / f"checkpoint-{state.global_step}"
         if any(next(directory.rglob(shard), None) for shard in SHARDS):
-            raise ValueError(f"{directory}: is made of shards, of which no series is made: see lmc_codec.dcp")
+            raise ValueError(f"{directory}: is made of shards, of which no series is made: see lmc_integrations.dcp")
         self.series.add(directory.name, directory, verify=True)
         self._drop(Path(state.best_model_checkpoint or ".").name, args.load_best_model_at_end)
 

@@ -188,7 +188,7 @@ def test_what_is_refused(tmp_path):
     for name, value in (("fsdp", True), ("deepspeed", "x.json"), ("save_on_each_node", True)):
         other = copy.copy(args)
         setattr(other, name, value)
-        with pytest.raises(ValueError, match="FSDP, DeepSpeed, .* see lmc_codec.dcp"):
+        with pytest.raises(ValueError, match="FSDP, DeepSpeed, .* see lmc_integrations.dcp"):
             SeriesCallback(other)
     other = copy.copy(args)
     other.push_to_hub, other.hub_strategy = True, transformers.trainer_utils.HubStrategy("checkpoint")

@@ -9,7 +9,6 @@
         r.keys(), r.get("embed.weight"), r.get_slice("embed.weight")[10:20]
 
     from lmc_codec.torch import save_file, load_file, safe_open   # as in safetensors; lmc_codec.numpy, too
-    from lmc_codec.dcp import Writer, Reader                      # of torch.distributed.checkpoint
 """
 
 from __future__ import annotations

@@ -271,12 +271,16 @@ class Reader:
             at, encoded = self._object.encoded_range(number, offset, size)
             self._source.expect(at, at + encoded)
 
-    def _read_into(self, x: TensorInfo, buffer: Any) -> None:
-        span = buffer if x.strides is None else _lmc.new_bytes(x.span)
-        self._expect(x.file_number, x.offset, x.span)
-        self._object.read(x.file_number, x.offset, span, self._what(x))
+    def _read_into(self, x: TensorInfo, buffer: Any, span: Any = None) -> None:
+        """span: its bytes, from the first to the last element, if they are here already."""
+        if span is None:
+            span = buffer if x.strides is None else _lmc.new_bytes(x.span)
+            self._expect(x.file_number, x.offset, x.span)
+            self._object.read(x.file_number, x.offset, span, self._what(x))
         if x.strides is not None:
             _lmc.gather(span, buffer, x.shape, x.strides)
+        elif span is not buffer and x.size:
+            memoryview(buffer).cast("B")[:] = span
         if x.flags:
             _lmc.resolve(buffer, x.dtype, x.flags)
 

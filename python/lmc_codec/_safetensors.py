@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 from . import _arrays, _lmc
-from ._arguments import check_name, check_progress
+from ._arguments import check_progress
 from ._base import map_file
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
@@ -262,15 +263,10 @@ def write_bytes(
     threads: int | None = None
 ) -> bytes:
     check_metadata(metadata)
-    capacity = 1 << 16
-    for name, array in tensors.items():
-        check_name(name)
-        n = _arrays.describe(array).nbytes
-        capacity += n + (n >> 12) + 2048 + 12 * len(name)
-    capacity += sum(2 * (len(k) + len(v)) for k, v in (metadata or {}).items()) * 6
-    with Writer(None, base=base, level=level, threads=threads, _capacity=capacity) as writer:
+    sink = io.BytesIO()
+    with Writer(sink, base=base, level=level, threads=threads) as writer:
         writer.add_arrays(tensors, "", metadata=metadata)
-    return bytes(writer.data)
+    return sink.getvalue()
 
 
 def read_file(
@@ -346,8 +342,8 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
             first, last = group[0], group[-1]
             gap = x.offset - last.offset - last.span
             is_near = x.file_number == last.file_number and 0 <= gap <= FAR and x.offset + x.span - first.offset <= TOGETHER
-            is_plain = x.strides is None and not x.flags and last.strides is None and not last.flags
-            if not (is_near and is_plain and max(last.span, x.span) <= SMALL):
+            is_repeated = x.size > x.span or last.size > last.span
+            if not is_near or is_repeated or max(last.span, x.span) > SMALL:
                 yield group
                 group = []
         group.append(x)
@@ -357,15 +353,14 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
 
 def _get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     for group in _group(infos):
-        for x, array in zip(group, _get_together(reader, group, device)):
-            yield x.name, array
+        if len(group) == 1:
+            yield group[0].name, reader.get(group[0].name, file=group[0].file, device=device)
+        else:
+            yield from _get_together(reader, group, device)
 
 
-def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[Any]:
+def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     first, last = group[0], group[-1]
-    if len(group) == 1:
-        yield reader.get(first.name, file=first.file, device=device)
-        return
     file = reader.files[first.file_number]
     # all of a small file: then fingerprints are compared, too
     begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
@@ -375,11 +370,6 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
         reader._name_damage(file, begin)
         raise
     for x in group:
-        start = x.offset - begin
-
-        def fill(buffer: Any, part: Any = data[start : start + x.size]) -> None:
-            if part.nbytes:
-                memoryview(buffer).cast("B")[:] = part
-
+        span = data[x.offset - begin : x.offset - begin + x.span]
         reader._check_known(x)
-        yield reader._make(x, x.shape, None, device, fill)
+        yield x.name, reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))

@@ -68,9 +68,10 @@ class Ranges:
             if offset >= self.tail_at:
                 return self.tail[offset - self.tail_at : end - self.tail_at]
             if not self.piece or offset < self.piece_at or end > self.piece_end:
-                if self.piece and size <= NEAR and not self.expected[0] <= offset < self.expected[1]:
+                is_next = self.piece_at <= offset <= self.piece_end + NEAR
+                if self.piece and size <= NEAR and not is_next and not self.expected[0] <= offset < self.expected[1]:
                     return self._read_aside(offset, size)
-                self._read(offset, size)
+                self._read(offset, size, is_next)
             found = self.piece[offset - self.piece_at : end - self.piece_at]
             if end == self.piece_end:
                 self.piece = memoryview(b"")
@@ -84,9 +85,9 @@ class Ranges:
         data[n:] = self.tail[: size - n]
         return data
 
-    def _read(self, offset: int, size: int) -> None:
+    def _read(self, offset: int, size: int, is_next: bool) -> None:
         """A piece that begins with that. What of it is here already is not fetched again."""
-        old, at, is_next = self.piece, offset - self.piece_at, self.piece_at <= offset <= self.piece_end + NEAR
+        old, at = self.piece, offset - self.piece_at
         length = max(self.expected[1] - offset if self.expected[0] <= offset else 0, 2 * (self.piece_end - self.piece_at) * is_next)
         piece = memoryview(_lmc.new_bytes(max(size, min(length, PIECE, self.size - offset))))
         begin, end = 0, len(piece)
@@ -201,7 +202,7 @@ def _of_path(path: Any) -> Source:
         if os.path.isdir(path):
             name = os.fsdecode(path)
             is_checkpoint = os.path.exists(os.path.join(name, ".metadata"))
-            reads = f"lmc_codec.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
+            reads = f"lmc_integrations.dcp.Reader({name!r}) is for dcp.load(), and " if is_checkpoint else ""
             raise IsADirectoryError(printable(f"{name} is a directory: {reads}`lmc {name}` makes an LMC file of it"))
         return Source(fd, os.lseek(fd, 0, os.SEEK_END), os.fsdecode(path), fd)
     except BaseException:
@@ -233,13 +234,13 @@ def _of_file(file: Any) -> Source:
 
 
 def _refuse_part(name: str) -> None:
-    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_codec.dcp wrote it. What they
+    """A file of torch.distributed.checkpoint has many items, each of them an LMC file if lmc_integrations.dcp wrote it. What they
     are, and the order of their dimensions, stands elsewhere."""
     if name.endswith(".distcp") and ("://" in name or os.path.isfile(name)):
         directory = os.path.dirname(name) or "."
         raise UnsupportedError(
             f"{name} is a part of a checkpoint of torch.distributed.checkpoint: dcp.load() reads it with"
-            f" lmc_codec.dcp.Reader({directory!r}), and `lmc {directory}` makes an LMC file of all of it"
+            f" lmc_integrations.dcp.Reader({directory!r}), and `lmc {directory}` makes an LMC file of all of it"
         )
 
 

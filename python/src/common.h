@@ -199,6 +199,7 @@ PyObject *find_tensors(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
 PyObject *resolve(PyObject *module, PyObject *args);
 PyObject *torch_dtype(PyObject *module, PyObject *args);
+PyObject *suffix(PyObject *module, PyObject *args);
 PyObject *printable(PyObject *module, PyObject *object);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;

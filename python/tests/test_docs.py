@@ -1,4 +1,4 @@
-"""README.md, docs/python.md and docs/dcp.md, word for word: their Python blocks, in their order, in one program each. An example."""
+"""README.md and docs/python.md, word for word: their Python blocks, in their order, in one program each. An example."""
 
 import os
 import re
@@ -28,21 +28,6 @@ def test_the_page(tmp_path):
     assert "wrong base" in said.stdout and "measure='update'" in said.stdout
     sizes = {path.stem: path.stat().st_size for path in tmp_path.glob("*.lmc")}
     assert sizes["step-1"] < 0.68 * 2 * (4000 * 256 + 256 * 257) and sizes["step-2"] < 0.2 * sizes["step-1"]
-
-
-def test_the_page_of_dcp(tmp_path):
-    """The blocks that begin with "# run"; the others need what is not installed, and must compile."""
-    blocks = blocks_of("docs/dcp.md")
-    run = [block for block in blocks if block.startswith("# run\n")]
-    assert len(run) == 5 and len(blocks) == 7
-    for block in blocks:
-        compile(block, "dcp.md", "exec")
-    (tmp_path / "page.py").write_text("\n".join(run))
-    said = subprocess.run([sys.executable, "-W", "ignore", "page.py"], cwd=tmp_path, capture_output=True, text=True)
-    assert said.returncode == 0, said.stderr
-    sizes = {path.parent.name: path.stat().st_size for path in tmp_path.glob("*/*.distcp")}
-    assert sizes["step-100"] < 0.8 * 2 * 2 * 512 * 513 and sizes["step-300"] < 0.3 * sizes["step-200"]
-    assert sizes["step-400"] < 0.1 * sizes["step-200"] and sizes["plain"] < 0.8 * 2 * 2 * 512 * 513
 
 
 def test_the_example_of_a_series(tmp_path):

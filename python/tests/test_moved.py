@@ -7,7 +7,7 @@ import sys
 import lmc_codec
 import pytest
 
-NAMES = ("transformers", "vllm", "weight_sync", "zarr")
+NAMES = ("dcp", "transformers", "vllm", "weight_sync", "zarr")
 
 
 @pytest.fixture

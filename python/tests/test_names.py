@@ -77,7 +77,3 @@ def test_arguments(tmp_path):
     save_file({"a": A}, tmp_path / "a.lmc")
     with pytest.raises(ValueError, match="'tf' is none of"):
         lmc.open(tmp_path / "a.lmc", framework="tf")
-    dcp = pytest.importorskip("lmc_codec.dcp")
-    with pytest.raises(ValueError, match="threads is 0"):
-        dcp.Writer(tmp_path / "c", threads=0)
-    assert not (tmp_path / "c").exists()

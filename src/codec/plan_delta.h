@@ -31,6 +31,16 @@ typedef struct lmc__changes {
     uint32_t crc; /* of all elements, if they are listed */
 } lmc__changes;
 
+/* The changed elements of a block, as a block of their own. */
+static lmc__block lmc__changed_block(const lmc__block *block, const lmc__changes *changes)
+{
+    lmc__block changed = *block;
+    changed.src = changes->list.now;
+    changed.base = changes->list.before;
+    changed.n = changes->n;
+    return changed;
+}
+
 /* How to code a block against its prediction. */
 typedef struct lmc__delta {
     lmc__changes changes;
@@ -57,18 +67,21 @@ typedef struct lmc__delta {
 #define LMC__DELTA_SAMPLE_RUN 32u
 
 /* The bucket of a residual, a signed number folded to 0, 1, 2 ...: 0 .. 15 have one each, as in
- * deltas most residuals are there; above, each octave has two. */
+ * deltas most residuals are there; above, each octave has two. Below 256 a table has the bucket of
+ * eight residuals: to find the octave takes longer. */
 LMC__INLINE unsigned lmc__magnitude(uint64_t residual)
 {
-    const unsigned below = 0u - (unsigned)(residual < 16); /* a mask: a branch would be a guess */
-    unsigned octave = 0, bucket;
+    static const uint8_t buckets[32] = {0,  0,  16, 17, 18, 18, 19, 19, 20, 20, 20,
+                                        20, 21, 21, 21, 21, 22, 22, 22, 22, 22, 22,
+                                        22, 22, 23, 23, 23, 23, 23, 23, 23, 23};
+    unsigned octave = 8;
+    if (residual < 256) return residual < 16 ? (unsigned)residual : buckets[residual / 8];
 #if defined(__GNUC__)
-    octave = 63u - (unsigned)__builtin_clzll(residual | 2);
+    octave = 63u - (unsigned)__builtin_clzll(residual);
 #else
-    while ((residual | 2) >> octave > 1) octave++;
+    while (residual >> octave > 1) octave++;
 #endif
-    bucket = 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
-    return ((unsigned)residual & below) | (bucket & ~below);
+    return 16 + 2 * octave - 8 + (unsigned)(residual >> (octave - 1) & 1);
 }
 
 /* Classes on their way from one for each key to a few.
@@ -154,70 +167,69 @@ static int64_t lmc__saved_by_merging(const lmc__merging *m, unsigned c)
     return (int64_t)(m->classes[c].bits + m->classes[c + 1].bits - lmc__class_bits(m, m->merged));
 }
 
-/* lmc__count_keys for one width, a constant. */
-LMC__INLINE size_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
+/* lmc__count_keys for one width, a constant. Returns all residuals, or-ed. */
+LMC__INLINE uint64_t lmc__count_keys_of(lmc__merging *m, const lmc__block *sample, unsigned width)
 {
+    lmc__key_counts *const classes = m->classes;
+    const uint8_t *const src = sample->src, *const base = sample->base;
     const enum lmc__order order = sample->order;
-    uint64_t within = 0;
-    size_t n_equal = 0, i;
-    unsigned last = 0;
-    for (i = 0; i < sample->n; i++) {
-        const uint64_t b = lmc__load_element(sample->base, i, width);
-        const uint64_t v = lmc__load_element(sample->src, i, width);
-        const unsigned magnitude = lmc__magnitude(lmc__residual(v, b, width, order));
-        lmc__key_counts *const counts = &m->classes[lmc__key(b, width)];
+    const size_t n = sample->n;
+    uint64_t all = 0;
+    size_t i;
+    for (i = 0; i < n; i++) {
+        const uint64_t b = lmc__load_element(base, i, width);
+        const uint64_t residual = lmc__residual(lmc__load_element(src, i, width), b, width, order);
+        lmc__key_counts *const counts = &classes[lmc__key(b, width)];
         if (counts->n++ == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-        counts->magnitudes[magnitude]++;
-        within += magnitude < 16 ? 0 : (magnitude - 16) / 2 + 3;
-        if (magnitude > last) last = magnitude;
-        n_equal += v == b;
+        counts->magnitudes[lmc__magnitude(residual)]++;
+        all |= residual;
     }
-    m->last = last;
-    m->within = within;
-    return n_equal;
+    return all;
 }
 
 /* Counts the residuals of a sample by key. Returns how many elements are as predicted. */
 static size_t lmc__count_keys(lmc__merging *m, const lmc__block *sample)
 {
-    unsigned key;
+    uint64_t all;
+    size_t n_equal = 0;
+    unsigned key, i;
     m->total = sample->n;
     m->width = sample->width;
+    m->within = 0;
     for (key = 0; key < 256; key++) m->classes[key].n = 0;
+#define LMC__CALL(w) all = lmc__count_keys_of(m, sample, w)
     switch (sample->width) {
-    case 1: return lmc__count_keys_of(m, sample, 1);
-    case 2: return lmc__count_keys_of(m, sample, 2);
-    case 4: return lmc__count_keys_of(m, sample, 4);
-    default: return lmc__count_keys_of(m, sample, 8);
+    case 1: LMC__CALL(1); break;
+    case 2: LMC__CALL(2); break;
+    case 4: LMC__CALL(4); break;
+    default: LMC__CALL(8);
     }
+#undef LMC__CALL
+    m->last = lmc__magnitude(all);
+    for (key = 0; key < 256; key++) {
+        const lmc__key_counts *const counts = &m->classes[key];
+        if (counts->n == 0) continue;
+        n_equal += counts->magnitudes[0];
+        for (i = 16; i <= m->last; i++)
+            m->within += (uint64_t)counts->magnitudes[i] * ((i - 16) / 2 + 3);
+    }
+    return n_equal;
 }
 
 /* Counts all changed elements of a sparse block, in place of those of its sample, of which the keys
  * are kept: the elements of each key are as many as the sample says. */
-static void lmc__count_changes(lmc__merging *m, const lmc__changes *changes, enum lmc__order order)
+static void lmc__count_changes(lmc__merging *m, const lmc__block *changed)
 {
-    const unsigned width = m->width;
-    size_t j;
-    unsigned key, i;
-    m->last = 0;
+    uint32_t n_of[256];
+    unsigned key;
+    for (key = 0; key < 256; key++)
+        n_of[key] = (uint32_t)((uint64_t)m->classes[key].n * m->n / m->total);
+    (void)lmc__count_keys(m, changed);
     for (key = 0; key < 256; key++) {
         lmc__key_counts *const counts = &m->classes[key];
-        counts->n = (uint32_t)((uint64_t)counts->n * m->n / m->total);
-        memset(counts->magnitudes, 0, sizeof counts->magnitudes);
-    }
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual =
-            lmc__residual(lmc__load_element(changes->list.now, j, width), base, width, order);
-        const unsigned magnitude = lmc__magnitude(residual);
-        m->classes[lmc__key(base, width)].magnitudes[magnitude]++;
-        if (magnitude > m->last) m->last = magnitude;
-    }
-    for (key = 0; key < 256; key++) {
-        lmc__key_counts *const counts = &m->classes[key];
-        uint32_t n_changed = 0;
-        for (i = 1; i <= m->last; i++) n_changed += counts->magnitudes[i];
-        if (counts->n < n_changed) counts->n = n_changed;
+        const uint32_t n_changed = counts->n;
+        if (n_changed == 0) memset(counts->magnitudes, 0, sizeof counts->magnitudes);
+        if (n_of[key] > n_changed) counts->n = n_of[key];
         counts->magnitudes[0] = counts->n - n_changed;
     }
     m->total = m->n;
@@ -298,7 +310,8 @@ static void lmc__choose_classes(lmc__merging *m, lmc__delta *delta, const lmc__b
              key, i;
     m->sparse = changes->list.place != NULL;
     if (m->sparse) {
-        lmc__count_changes(m, changes, block->order);
+        const lmc__block changed = lmc__changed_block(block, changes);
+        lmc__count_changes(m, &changed);
         max_classes = changes->n ? LMC__MAX_CLASSES : 1;
     } else if (block->may_group && n_equal * 5 >= m->total * 4 &&
                max_classes <= LMC__DEFAULT_CLASSES)

@@ -32,10 +32,10 @@ typedef struct lmc__grouped {
     const lmc__block *block;
     const lmc__delta *delta;
     lmc__classes lists;
-    uint32_t crc;                     /* of the elements that the lists are made of */
-    uint8_t *masks[LMC__MAX_CLASSES]; /* of a sparse delta whose changes are not listed */
-    uint32_t *ranks;                  /* of the listed changes in their classes; NULL: not listed */
-    uint32_t *ones[LMC__MAX_CLASSES]; /* if they are listed: their ranks, class by class */
+    uint32_t crc;  /* of the elements that the lists are made of */
+    int is_listed; /* the changes are: then their ranks, class by class; */
+    uint32_t *ones[LMC__MAX_CLASSES];
+    uint8_t *masks[LMC__MAX_CLASSES]; /* else, of a sparse delta, masks */
     size_t n_of[LMC__MAX_CLASSES];    /* elements of each class */
     size_t n_coded[LMC__MAX_CLASSES]; /* those that are in the lists; the others are zero */
 } lmc__grouped;
@@ -71,42 +71,6 @@ static void lmc__drop_zeros(lmc__grouped *g, unsigned c)
     g->n_coded[c] = n_kept;
 }
 
-/* n_coded: how many of the listed changes are in each class. */
-static void lmc__count_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    uint8_t class_of[256];
-    size_t j;
-    memset(g->n_coded, 0, sizeof g->n_coded);
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, block->width);
-        g->n_coded[class_of[lmc__key(base, block->width)]]++;
-    }
-}
-
-/* The lists of a delta whose changes are listed: nothing else is looked at. */
-static void lmc__make_changed(lmc__grouped *g)
-{
-    const lmc__block *const block = g->block;
-    const lmc__changes *const changes = &g->delta->changes;
-    const unsigned width = block->width;
-    size_t next[LMC__MAX_CLASSES] = {0}, j;
-    uint8_t class_of[256];
-    unsigned c, p;
-    lmc__set_class_table(class_of, &g->delta->grouping);
-    for (j = 0; j < changes->n; j++) {
-        const uint64_t base = lmc__load_element(changes->list.before, j, width);
-        const uint64_t residual = lmc__residual(lmc__load_element(changes->list.now, j, width),
-                                                base, width, g->delta->order);
-        c = class_of[lmc__key(base, width)];
-        g->ones[c][next[c]] = g->ranks[j];
-        for (p = 0; p < width; p++) g->lists.row[c][p][next[c]] = (uint8_t)(residual >> 8 * p);
-        next[c]++;
-    }
-}
-
 /* The ranks of each class ascend, and are below its number of elements, unless the prediction has
  * changed since the changes were listed. */
 static int lmc__are_ranks(const lmc__grouped *g)
@@ -126,16 +90,16 @@ static int lmc__are_ranks(const lmc__grouped *g)
  * in the classes than were counted. */
 static int lmc__make_classes(const lmc__kernels *k, lmc__grouped *g)
 {
-    const lmc__block *const block = g->block;
+    const lmc__changes *const changes = &g->delta->changes;
+    const lmc__block block = g->is_listed ? lmc__changed_block(g->block, changes) : *g->block;
     const lmc__grouping *const grouping = &g->delta->grouping;
-    const lmc__delta_block delta = {block->base, block->n, block->width, g->delta->order, grouping};
+    const lmc__delta_block delta = {block.base, block.n, block.width, g->delta->order, grouping};
     unsigned c;
-    if (g->ranks) {
-        lmc__make_changed(g);
-        g->crc = g->delta->changes.crc;
+    g->crc = k->group(k, &g->lists, block.src, &delta);
+    if (g->is_listed) {
+        g->crc = changes->crc;
         return lmc__are_ranks(g);
     }
-    g->crc = k->group(k, &g->lists, block->src, &delta);
     for (c = 0; c < grouping->n_classes; c++)
         if (g->lists.n[c] != g->n_of[c]) return 0;
     for (c = 0; c < grouping->n_classes; c++) {
@@ -154,9 +118,9 @@ static int lmc__push_classes(lmc__encoder *e, lmc__grouped *g)
     for (c = 0; c < grouping->n_classes; c++) {
         for (p = grouping->n_natural; p < g->block->width; p++)
             if ((g->lists.row[c][p] =
-                     lmc__push_list(&e->stack, g->ranks ? g->n_coded[c] : g->n_of[c])) == NULL)
+                     lmc__push_list(&e->stack, g->is_listed ? g->n_coded[c] : g->n_of[c])) == NULL)
                 return 0;
-        if (g->ranks) {
+        if (g->is_listed) {
             if ((g->ones[c] = lmc__push_numbers(&e->stack, g->n_coded[c])) == NULL) return 0;
         } else if (g->delta->sparse &&
                    (g->masks[c] = lmc__push_list(&e->stack, (g->n_of[c] + 7) / 8)) == NULL)
@@ -192,7 +156,9 @@ static int lmc__put_class_list(lmc__encoder *e, lmc__grouped *g, unsigned c, uns
 static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lmc__block *block,
                              const lmc__delta *delta, uint32_t *content_crc)
 {
-    const unsigned n_classes = delta->grouping.n_classes, n_natural = delta->grouping.n_natural;
+    const lmc__grouping *const grouping = &delta->grouping;
+    const unsigned n_classes = grouping->n_classes, n_natural = grouping->n_natural;
+    const lmc__changes *const changes = &delta->changes;
     const size_t n = block->n;
     uint8_t *const spare = lmc__push_list(&e->stack, n);
     lmc__grouped g;
@@ -203,27 +169,26 @@ static size_t lmc__put_delta(lmc__encoder *e, uint8_t *dst, size_t cap, const lm
     e->out = dst;
     e->end = dst + lmc__min(cap, n * block->width - 1);
     if (n_classes - 1 + n_natural * n > (size_t)(e->end - e->out)) return 0;
-    memcpy(e->out, delta->grouping.threshold, n_classes - 1);
+    memcpy(e->out, grouping->threshold, n_classes - 1);
     e->out += n_classes - 1;
-    g.ranks = NULL;
-    if (delta->sparse && delta->changes.list.place) {
-        g.ranks = lmc__push_numbers(&e->stack, delta->changes.n);
-        if (!g.ranks) return 0;
-        lmc__count_changed(&g);
-        e->k->rank_changes(g.n_of, g.ranks, block->base, n, block->width, &delta->grouping,
-                           &delta->changes.list, delta->changes.n);
-    } else {
-        e->k->count_classes(g.n_of, block->base, n, block->width, &delta->grouping, NULL);
-    }
+    g.is_listed = delta->sparse && changes->list.place;
+    if (g.is_listed)
+        e->k->count_classes(g.n_coded, changes->list.before, changes->n, block->width, grouping,
+                            NULL);
+    else e->k->count_classes(g.n_of, block->base, n, block->width, grouping, NULL);
     for (p = 0; p < n_natural; p++)
         g.lists.row[0][p] = e->out + p * n; /* made in their place, behind the masks: of a sparse */
     e->out += n_natural * n;                /* delta there are none */
     if (!lmc__push_classes(e, &g)) return 0;
+    if (g.is_listed)
+        e->k->rank_changes(g.n_of, g.ones, block->base, n, block->width, grouping, &changes->list,
+                           changes->n);
     if (!lmc__make_classes(e->k, &g)) return 0;
     *content_crc = g.crc;
     for (c = 0; c < n_classes && delta->sparse; c++)
-        if (g.n_of[c] && !lmc__put_class_mask(e, g.ranks ? NULL : g.masks[c],
-                                              g.ranks ? g.ones[c] : NULL, g.n_of[c], g.n_coded[c]))
+        if (g.n_of[c] &&
+            !lmc__put_class_mask(e, g.is_listed ? NULL : g.masks[c], g.is_listed ? g.ones[c] : NULL,
+                                 g.n_of[c], g.n_coded[c]))
             return 0;
     for (c = 0; c < n_classes; c++) {
         if (g.n_coded[c] == 0) continue;

@@ -20,12 +20,15 @@
  * fetched again, one by one, from all over the block. src and base are read once, for they may
  * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
  *
- * rank_changes: ranks[j] = number of elements of base before changed element j that are of its
- * class; counts[c] = elements of class c. So a class's mask has a one at the rank of each of its
- * changed elements. Few elements have changed: what takes time is to count all others, in vectors
- * as count_classes does. src and base are read exactly.
+ * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
+ * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
+ * mask has a one at each of these. The class of a changed element is that of what is listed: so the
+ * lists are as long as count_classes says of that, whatever base has become. Few elements have
+ * changed: what takes time is to count all others, in vectors as count_classes does. src and base
+ * are read exactly.
  */
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
 /* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
  * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
  * of them. Words are compared, 32 bytes a step, for few elements differ. */
@@ -57,6 +60,7 @@ LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t mos
     }
     return n_changed;
 }
+#endif
 
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
@@ -74,11 +78,8 @@ static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t
                               size_t from, const uint8_t *now, const uint8_t *before,
                               unsigned width)
 {
-#define LMC__CALL(w)                                                                               \
-    for (; n_kept < n_changed; n_kept++)                                                           \
-    lmc__add_changed(changed, n_kept, from, changed->place[n_kept] - from, now, before, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
 }
 
 /* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
@@ -93,10 +94,8 @@ static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__
         memcpy(now, src + i * width, n_strip * width);
         memcpy(before, base + i * width, n_strip * width);
         *crc = k->crc32c(*crc, now, n_strip * width);
-#define LMC__CALL(w)                                                                               \
-    n_changed = lmc__list_words(changed->place, n_changed, most, now, before, n_strip, w, i)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
         if (n_changed == SIZE_MAX) return SIZE_MAX;
         lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
         i += n_strip;
@@ -158,9 +157,7 @@ LMC__AVX2 static size_t lmc__list_changes_avx2(const lmc__kernels *k, uint32_t *
                                                unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx2(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 
@@ -228,9 +225,7 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
                                                    size_t n, unsigned width)
 {
     size_t n_changed;
-#define LMC__CALL(w) n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(n_changed = lmc__list_loop_avx512(k, crc, changed, most, src, base, n, w));
     return n_changed;
 }
 #endif
@@ -238,63 +233,59 @@ LMC__AVX512 static size_t lmc__list_changes_avx512(const lmc__kernels *k, uint32
 /* Where rank_changes is: the first n elements are done, `next` of the changed ones were among them,
  * and counts[c] of them are of class c. */
 typedef struct lmc__ranking {
-    uint32_t *ranks;
-    const uint32_t *changed; /* their places */
-    const uint8_t *before;
+    uint32_t *ones[LMC__MAX_CLASSES]; /* where the next rank of each class goes */
+    lmc__changed changed;
     size_t n_changed, next, n;
     const uint8_t *base;
+    unsigned width;
     size_t *counts;
     uint8_t class_of[256];
 } lmc__ranking;
 
-static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                               const uint8_t *base, const lmc__grouping *grouping,
-                               const lmc__changed *changed, size_t n_changed)
+static void lmc__begin_ranking(lmc__ranking *r, size_t counts[LMC__MAX_CLASSES],
+                               uint32_t *const *ones, const uint8_t *base, unsigned width,
+                               const lmc__grouping *grouping, const lmc__changed *changed,
+                               size_t n_changed)
 {
-    r->ranks = ranks;
-    r->changed = changed->place;
-    r->before = changed->before;
+    memcpy(r->ones, ones, grouping->n_classes * sizeof *ones);
+    r->changed = *changed;
     r->n_changed = n_changed;
     r->next = r->n = 0;
     r->base = base;
+    r->width = width;
     r->counts = counts;
     memset(counts, 0, LMC__MAX_CLASSES * sizeof *counts);
     lmc__set_class_table(r->class_of, grouping);
 }
 
-#if LMC__NEON || LMC__X86
-/* The class of each changed element, to where its rank will be. */
-static void lmc__rank_classes(lmc__ranking *r, unsigned width)
+/* The class of changed element j. */
+LMC__INLINE unsigned lmc__changed_class(const lmc__ranking *r, size_t j)
 {
-    size_t j = 0;
-#define LMC__CALL(w)                                                                               \
-    for (; j < r->n_changed; j++) r->ranks[j] = r->class_of[lmc__key_at(r->before, j, w)]
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    return r->class_of[lmc__key_at(r->changed.before, j, r->width)];
 }
-#endif
 
 /* Elements [r->n, n), one by one. This is the definition. */
-static void lmc__rank_rest(lmc__ranking *r, size_t n, unsigned width)
+static void lmc__rank_rest(lmc__ranking *r, size_t n)
 {
     size_t i;
     for (i = r->n; i < n; i++) {
-        const unsigned c = r->class_of[lmc__key_at(r->base, i, width)];
-        if (r->next < r->n_changed && r->changed[r->next] == i)
-            r->ranks[r->next++] = (uint32_t)r->counts[c];
-        r->counts[c]++;
+        if (r->next < r->n_changed && r->changed.place[r->next] == i) {
+            const unsigned c = lmc__changed_class(r, r->next++);
+            *r->ones[c]++ = (uint32_t)r->counts[c];
+        }
+        r->counts[r->class_of[lmc__key_at(r->base, i, r->width)]]++;
     }
     r->n = n;
 }
 
-static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_scalar(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                      const uint8_t *base, size_t n, unsigned width,
                                      const lmc__grouping *grouping, const lmc__changed *changed,
                                      size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    lmc__rank_rest(&r, n);
 }
 
 #if LMC__NEON
@@ -305,11 +296,10 @@ LMC__INLINE void lmc__rank_step(lmc__ranking *r, const uint64_t m[LMC__MAX_CLASS
 {
     size_t j = r->next;
     unsigned c;
-    for (; j < r->n_changed && r->changed[j] < r->n + 64; j++) {
-        const size_t i = r->changed[j];
-        const uint64_t before = ((uint64_t)1 << (i - r->n)) - 1;
-        c = r->ranks[j];
-        r->ranks[j] = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
+    for (; j < r->n_changed && r->changed.place[j] < r->n + 64; j++) {
+        const uint64_t before = ((uint64_t)1 << (r->changed.place[j] - r->n)) - 1;
+        c = lmc__changed_class(r, j);
+        *r->ones[c]++ = (uint32_t)(r->counts[c] + (size_t)__builtin_popcountll(m[c] & before));
     }
     r->next = j;
     for (c = 0; c < n_classes; c++) r->counts[c] += (size_t)__builtin_popcountll(m[c]);
@@ -347,18 +337,15 @@ LMC__INLINE void lmc__rank_loop_neon(lmc__ranking *r, size_t n, unsigned width,
     }
 }
 
-static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+static void lmc__rank_changes_neon(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                    const uint8_t *base, size_t n, unsigned width,
                                    const lmc__grouping *grouping, const lmc__changed *changed,
                                    size_t n_changed)
 {
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
-#define LMC__CALL(w) lmc__rank_loop_neon(&r, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
-    lmc__rank_rest(&r, n, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
+    LMC__FOR_WIDTH(lmc__rank_loop_neon(&r, n, w, grouping));
+    lmc__rank_rest(&r, n);
 }
 #endif
 
@@ -373,7 +360,7 @@ LMC__INLINE uint32_t lmc__sum_groups(uint64_t bytes, size_t groups)
 
 /* Steps of the tally, of eight groups: by it, keys are compared only in groups with a changed
  * element. */
-LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
+LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
                                              const uint8_t *base, size_t n, unsigned width,
                                              const lmc__grouping *grouping,
                                              const lmc__changed *changed, size_t n_changed)
@@ -385,8 +372,7 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
     __m256i keys[LMC__TALLY_STEP / 32], threshold[LMC__MAX_CLASSES];
     lmc__key_ranges ranges;
     lmc__ranking r;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_key_ranges(&ranges, grouping);
     lmc__set_thresholds_avx2(threshold, grouping);
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -399,25 +385,27 @@ LMC__AVX2 static void lmc__rank_changes_avx2(size_t counts[LMC__MAX_CLASSES], ui
             const size_t group = (places[j] - i) / 64;
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
             uint64_t m, groups;
-            c = ranks[j];
+            c = lmc__changed_class(&r, j);
             m = lmc__in_range_avx2(keys[2 * group], keys[2 * group + 1], ranges.first[c],
                                    ranges.more[c]);
             groups = tally[c] - (c ? tally[c - 1] : 0);
-            ranks[j] = (uint32_t)(before[c] - (c ? before[c - 1] : 0) +
-                                  lmc__sum_groups(groups, group) + (size_t)_mm_popcnt_u64(m & low));
+            *r.ones[c]++ =
+                (uint32_t)(before[c] - (c ? before[c - 1] : 0) + lmc__sum_groups(groups, group) +
+                           (size_t)_mm_popcnt_u64(m & low));
         }
     }
     up_to[n_classes - 1] = i;
     for (c = 0; c < n_classes; c++) counts[c] = up_to[c] - (c ? up_to[c - 1] : 0);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 
 /* Steps of eight groups, whose classes are all found at once: one loop over the changed elements of
  * a step has an end that can be foreseen better than one in each group. */
-LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks,
-                                                 const uint8_t *base, size_t n, unsigned width,
+LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES],
+                                                 uint32_t *const *ones, const uint8_t *base,
+                                                 size_t n, unsigned width,
                                                  const lmc__grouping *grouping,
                                                  const lmc__changed *changed, size_t n_changed)
 {
@@ -427,8 +415,7 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
     lmc__found found;
     lmc__ranking r;
     size_t i, j = 0;
-    lmc__begin_ranking(&r, counts, ranks, base, grouping, changed, n_changed);
-    lmc__rank_classes(&r, width);
+    lmc__begin_ranking(&r, counts, ones, base, width, grouping, changed, n_changed);
     lmc__set_finder(&finder, grouping, 0);
     n_of[0] = n_of[1] = _mm512_setzero_si512();
     for (i = 0; i + LMC__TALLY_STEP <= n; i += LMC__TALLY_STEP) {
@@ -436,16 +423,16 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
         lmc__find_classes(&found, n_of, &finder, base + i * width, width);
         for (; j < n_changed && places[j] < i + LMC__TALLY_STEP; j++) {
             const uint64_t low = ((uint64_t)1 << (places[j] & 63)) - 1;
-            const unsigned c = ranks[j];
+            const unsigned c = lmc__changed_class(&r, j);
             const size_t g = (places[j] - i) / 64;
-            ranks[j] =
+            *r.ones[c]++ =
                 (uint32_t)(found.before[g][c] + (uint64_t)_mm_popcnt_u64(found.mask[g][c] & low));
         }
     }
     lmc__store_found(counts, n_of);
     r.next = j;
     r.n = i;
-    lmc__rank_rest(&r, n, width);
+    lmc__rank_rest(&r, n);
 }
 #endif
 #endif /* LMC_NO_ENCODER */

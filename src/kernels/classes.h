@@ -170,9 +170,7 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
                                     unsigned width, const lmc__grouping *grouping, uint8_t *tally)
 {
     (void)tally;
-#define LMC__CALL(w) lmc__count_classes_body_neon(counts, base, n, w, grouping)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__count_classes_body_neon(counts, base, n, w, grouping));
 }
 #endif
 
@@ -217,10 +215,8 @@ LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], co
                                           unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] = lmc__load_keys_avx2(base + 32 * v * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (v = 0; v < LMC__TALLY_STEP / 32; v++) keys[v] =
+                       lmc__load_keys_avx2(base + 32 * v * w, w));
 }
 
 /* The keys of each class: from first[c] on, so many more. */
@@ -252,10 +248,8 @@ LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned widt
                                               uint8_t more)
 {
     __m256i low, high;
-#define LMC__CALL(w)                                                                               \
-    low = lmc__load_keys_avx2(base, w), high = lmc__load_keys_avx2(base + 32 * (w), w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(low = lmc__load_keys_avx2(base, w);
+                   high = lmc__load_keys_avx2(base + 32 * w, w));
     return lmc__in_range_avx2(low, high, first, more);
 }
 
@@ -359,22 +353,16 @@ LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], c
                                               unsigned width)
 {
     unsigned v;
-#define LMC__CALL(w)                                                                               \
-    LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++)                                            \
-    {                                                                                              \
-        lmc__fetch_bytes_avx2(base + 64 * v * (w), 64 * (w));                                      \
-        keys[v] = lmc__load_keys_avx512(base + 64 * v * (w), w);                                   \
-    }
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(LMC__UNROLL for (v = 0; v < LMC__TALLY_GROUPS; v++) {
+        lmc__fetch_bytes_avx2(base + 64 * v * w, 64 * w);
+        keys[v] = lmc__load_keys_avx512(base + 64 * v * w, w);
+    });
 }
 LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned width,
                                                   uint8_t first, uint8_t more)
 {
     __m512i keys;
-#define LMC__CALL(w) keys = lmc__load_keys_avx512(base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
 }
@@ -470,10 +458,8 @@ LMC__INLINE_AVX512 void lmc__find_classes(lmc__found *found, __m512i n_of[LMC__M
                                           unsigned width)
 {
     unsigned set;
-#define LMC__CALL(w)                                                                               \
-    for (set = 0; set < finder->n_sets; set++) lmc__find_set(found, n_of, finder, set, base, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (set = 0; set < finder->n_sets; set++)
+                       lmc__find_set(found, n_of, finder, set, base, w));
 }
 
 /* n_of, at the end of a loop. */

@@ -86,9 +86,7 @@ static uint32_t lmc__group_rest(const lmc__kernels *k, lmc__classes *classes, co
         const size_t m = lmc__min(LMC__STRIP_ELEMENTS(width), block->n - done->n);
         memcpy(copy, src + done->n * width, m * width);
         done->crc = k->crc32c(done->crc, copy, m * width);
-#define LMC__CALL(w) lmc__group_body(classes, copy, block, w, done, m)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(lmc__group_body(classes, copy, block, w, done, m));
     }
     memcpy(classes->n, done->next, sizeof classes->n);
     return done->crc;
@@ -198,9 +196,7 @@ static uint32_t lmc__group_neon(const lmc__kernels *k, lmc__classes *classes, co
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_loop_neon(k, classes, src, block, w, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__group_loop_neon(k, classes, src, block, w, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif
@@ -241,7 +237,7 @@ LMC__INLINE_AVX2 __m128i lmc__pack_places_avx2(unsigned m)
  *
  * The order of stores matters: the first half's writes up to 16 bytes too much, and the second
  * half's, which begins where the first one's elements end, puts that right. */
-LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const uint8_t *src,
+LMC__INLINE_AVX2 void lmc__group_avx2_loop(const lmc__classes *classes, const uint8_t *src,
                                            const lmc__delta_block *block, unsigned width,
                                            lmc__delta_progress *done)
 {
@@ -311,24 +307,17 @@ LMC__INLINE_AVX2 void lmc__group_loop_avx2(const lmc__classes *classes, const ui
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP_AVX2 void lmc__group_##width##_avx2(const lmc__classes *classes, const uint8_t *src, \
-                                                  const lmc__delta_block *block,                   \
-                                                  lmc__delta_progress *done)                       \
-    {                                                                                              \
-        lmc__group_loop_avx2(classes, src, block, width, done);                                    \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
-#undef LMC__DEFINE_GROUP
+LMC__DEFINE_WIDTHS(lmc__group_avx2, LMC__LOOP_AVX2,
+                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
+                    lmc__delta_progress *done),
+                   (classes, src, block, width, done))
 
 LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *classes,
                                           const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx2(classes, src, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__group_avx2, (classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 
@@ -340,7 +329,7 @@ LMC__AVX2 static uint32_t lmc__group_avx2(const lmc__kernels *k, lmc__classes *c
  *     m         0 1 0 0 1 0 1 0 ...      elements 1, 4, 6 are in class c
  *     places    1 4 6 3 4 5 6 7 ...      compressed; behind the ones, up's own bytes remain
  *     x[j] = v[p][places[j]]             vpermb looks up 64 bytes across the whole vector */
-LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, const uint8_t *src,
+LMC__INLINE_AVX512 void lmc__group_avx512_loop(const lmc__classes *classes, const uint8_t *src,
                                                const lmc__delta_block *block, unsigned width,
                                                lmc__delta_progress *done)
 {
@@ -403,24 +392,17 @@ LMC__INLINE_AVX512 void lmc__group_loop_avx512(const lmc__classes *classes, cons
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_GROUP(width)                                                                   \
-    LMC__LOOP_AVX512 void lmc__group_##width##_avx512(                                             \
-        const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,            \
-        lmc__delta_progress *done)                                                                 \
-    {                                                                                              \
-        lmc__group_loop_avx512(classes, src, block, width, done);                                  \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_GROUP)
-#undef LMC__DEFINE_GROUP
+LMC__DEFINE_WIDTHS(lmc__group_avx512, LMC__LOOP_AVX512,
+                   (const lmc__classes *classes, const uint8_t *src, const lmc__delta_block *block,
+                    lmc__delta_progress *done),
+                   (classes, src, block, width, done))
 
 LMC__AVX512 static uint32_t lmc__group_avx512(const lmc__kernels *k, lmc__classes *classes,
                                               const uint8_t *src, const lmc__delta_block *block)
 {
     const unsigned width = block->width;
     lmc__delta_progress done;
-#define LMC__CALL(w) lmc__group_##w##_avx512(classes, src, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__group_avx512, (classes, src, block, &done));
     return lmc__group_rest(k, classes, src, block, &done);
 }
 #endif

@@ -84,9 +84,7 @@ static uint32_t lmc__patch_rest(const lmc__kernels *k, uint8_t *dst, const lmc__
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__patch_body(dst, changes, block, w, done, undo)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__patch_body(dst, changes, block, w, done, undo));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -318,12 +316,6 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 
 /* The whole steps of the tally, then the rest. A strip is copied first, or, if it is to be
  * streamed, made in a buffer, of which loads cross no lines; what is in place stays where it is. */
-#define LMC__CALL_CHUNK(isa, w)                                                                    \
-    lmc__patch_chunk_##isa(&pending, &done, out + j * width, from + j * width,                     \
-                           lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row,      \
-                           changes, &ranges, grouping->n_classes, undo, i + j, w, order)
-#define LMC__CALL_avx2(w) LMC__CALL_CHUNK(avx2, w)
-#define LMC__CALL_avx512(w) LMC__CALL_CHUNK(avx512, w)
 #define LMC__DEFINE_PATCH(isa, attribute)                                                          \
     attribute static uint32_t lmc__patch_##isa(                                                    \
         const lmc__kernels *k, uint8_t *dst, const uint8_t *base, const lmc__patches *changes,     \
@@ -345,7 +337,11 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
             const uint8_t *const from = base + i * width;                                          \
             uint8_t *const to = dst + i * width, *const out = streams ? buffer : to;               \
             if (out != from) lmc__copy_lines_avx2(out, from, size);                                \
-            for (j = 0; j < m; j += LMC__PATCH_CHUNK) { LMC__FOR_WIDTH(LMC__CALL_##isa) }          \
+            for (j = 0; j < m; j += LMC__PATCH_CHUNK)                                              \
+                LMC__FOR_WIDTH(lmc__patch_chunk_##isa(                                             \
+                    &pending, &done, out + j * width, from + j * width,                            \
+                    lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
+                    &ranges, grouping->n_classes, undo, i + j, w, order));                         \
             done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
             if (streams) lmc__stream_avx2(to, out, size);                                          \
         }                                                                                          \
@@ -355,7 +351,4 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
-#undef LMC__CALL_avx2
-#undef LMC__CALL_avx512
-#undef LMC__CALL_CHUNK
 #endif

@@ -26,8 +26,9 @@ LMC__INLINE uint64_t lmc__residual(uint64_t v, uint64_t base, unsigned width, en
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t x = v ^ (base & sign_bit), ordered = x & sign_bit ? x ^ below : x;
-    const uint64_t d = (order == LMC__ORDER_FLOAT ? ordered - (base & below) : v - base) & all;
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0, x = v ^ sign,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0,
+                   d = ((x ^ flip) - (base ^ sign)) & all;
     return ((d << 1) ^ (0 - (d >> (8 * width - 1)))) & all;
 }
 #endif
@@ -37,9 +38,10 @@ LMC__INLINE uint64_t lmc__restore_element(uint64_t r, uint64_t base, unsigned wi
 {
     const uint64_t sign_bit = (uint64_t)1 << (8 * width - 1), below = sign_bit - 1,
                    all = sign_bit | below;
-    const uint64_t d = (r >> 1) ^ (0 - (r & 1)), ordered = ((base & below) + d) & all;
-    if (order != LMC__ORDER_FLOAT) return (base + d) & all;
-    return (ordered & sign_bit ? ordered ^ below : ordered) ^ (base & sign_bit);
+    const uint64_t sign = order == LMC__ORDER_FLOAT ? base & sign_bit : 0,
+                   d = (r >> 1) ^ (0 - (r & 1)), x = ((base ^ sign) + d) & all,
+                   flip = order == LMC__ORDER_FLOAT && x & sign_bit ? below : 0;
+    return x ^ flip ^ sign;
 }
 
 #if LMC__NEON || LMC__X86

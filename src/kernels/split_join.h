@@ -25,16 +25,43 @@
  * over.
  */
 
-/* Constant widths let the compiler unroll what is called: `call` is a macro of one argument, which
- * each user defines. LMC__EACH_WIDTH: all of them, for definitions. */
-#define LMC__FOR_WIDTH(call)                                                                       \
-    switch (width) {                                                                               \
-    case 1: call(1); break;                                                                        \
-    case 2: call(2); break;                                                                        \
-    case 4: call(4); break;                                                                        \
-    default: call(8);                                                                              \
+/* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
+ * constant. */
+#define LMC__WITH_WIDTH(statement, constant)                                                       \
+    {                                                                                              \
+        const unsigned w = constant;                                                               \
+        statement;                                                                                 \
+        break;                                                                                     \
     }
-#define LMC__EACH_WIDTH(define) define(1) define(2) define(4) define(8)
+#define LMC__FOR_WIDTH(statement)                                                                  \
+    switch (width) {                                                                               \
+    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
+    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
+    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
+    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    }
+
+/* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
+ * right one: in one function for all widths, gcc runs out of registers for the counters and
+ * pointers of the innermost loop. The loop has `width` as a parameter, these functions do not. */
+#define LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, w)                              \
+    attributes void name##_##w parameters                                                          \
+    {                                                                                              \
+        const unsigned width = w;                                                                  \
+        name##_loop arguments;                                                                     \
+    }
+#define LMC__DEFINE_WIDTHS(name, attributes, parameters, arguments)                                \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 1)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 2)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 4)                                  \
+    LMC__DEFINE_WIDTH(name, attributes, parameters, arguments, 8)
+#define LMC__CALL_WIDTH(name, arguments)                                                           \
+    switch (width) {                                                                               \
+    case 1: name##_1 arguments; break;                                                             \
+    case 2: name##_2 arguments; break;                                                             \
+    case 4: name##_4 arguments; break;                                                             \
+    default: name##_8 arguments;                                                                   \
+    }
 
 /* Where compilers turn loops of constant length into vector code by themselves, elements of 2 bytes
  * go by sixteen in such loops. Elsewhere words of eight take half of the time. */
@@ -89,17 +116,21 @@ LMC__INLINE void lmc__join_body(uint8_t *dst, const lmc__const_planes *planes, s
     }
 }
 
-/* Copies of a body: 4 widths, two of them for each order. The vector tiers end with this, too, so n
- * may be 0. */
+/* Copies of a body: 4 widths, two of them for each order. */
+LMC__INLINE void lmc__join_by_order(uint8_t *dst, const lmc__const_planes *planes, size_t n,
+                                    unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__join_body(dst, planes, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__join_body(dst, planes, n, width, LMC__ORDER_INTEGER);
+    else lmc__join_body(dst, planes, n, width, LMC__ORDER_NONE);
+}
+
+/* The vector tiers end with this, too, so n may be 0. */
 static void lmc__join_scalar(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                             unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__join_body(dst, planes, n, w, order);                            \
-    else if (order == LMC__ORDER_FLOAT) lmc__join_body(dst, planes, n, w, LMC__ORDER_FLOAT);       \
-    else if (order) lmc__join_body(dst, planes, n, w, LMC__ORDER_INTEGER);                         \
-    else lmc__join_body(dst, planes, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                             unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__join_by_order(dst, planes, n, w, order));
 }
 
 #ifndef LMC_NO_ENCODER
@@ -149,15 +180,19 @@ LMC__INLINE void lmc__split_body(const lmc__planes *planes, const uint8_t *src, 
 }
 
 /* Copies of a body, as of join. */
+LMC__INLINE void lmc__split_by_order(const lmc__planes *planes, const uint8_t *src, size_t n,
+                                     unsigned width, enum lmc__order order)
+{
+    if (width == 1 || width == 8) lmc__split_body(planes, src, n, width, order);
+    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, width, LMC__ORDER_FLOAT);
+    else if (order) lmc__split_body(planes, src, n, width, LMC__ORDER_INTEGER);
+    else lmc__split_body(planes, src, n, width, LMC__ORDER_NONE);
+}
+
 static void lmc__split_scalar(const lmc__planes *planes, const uint8_t *src, size_t n,
-                              unsigned width, enum lmc__order order){
-#define LMC__CALL(w)                                                                               \
-    if ((w) == 1 || (w) == 8) lmc__split_body(planes, src, n, w, order);                           \
-    else if (order == LMC__ORDER_FLOAT) lmc__split_body(planes, src, n, w, LMC__ORDER_FLOAT);      \
-    else if (order) lmc__split_body(planes, src, n, w, LMC__ORDER_INTEGER);                        \
-    else lmc__split_body(planes, src, n, w, LMC__ORDER_NONE)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                              unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(lmc__split_by_order(planes, src, n, w, order));
 }
 #endif
 
@@ -297,17 +332,15 @@ LMC__INLINE_VEC void LMC__VEC(join_body)(uint8_t *dst, const lmc__const_planes *
 
 /* AVX2's is also the AVX-512 tier's: a strip, or what its loop of join_root leaves. */
 LMC__STATIC_VEC void LMC__VEC(join)(uint8_t *dst, const lmc__const_planes *planes, size_t n,
-                                    unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(join_body)(dst, planes, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                    unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(join_body)(dst, planes, n, w, order));
 }
 #ifndef LMC_NO_ENCODER
 LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *src, size_t n,
-                                     unsigned width, enum lmc__order order){
-#define LMC__CALL(w) LMC__VEC(split_body)(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+                                     unsigned width, enum lmc__order order)
+{
+    LMC__FOR_WIDTH(LMC__VEC(split_body)(planes, src, n, w, order));
 }
 #endif
 #endif
@@ -318,9 +351,7 @@ LMC__STATIC_VEC void LMC__VEC(split)(const lmc__planes *planes, const uint8_t *s
 LMC__AVX512 static void lmc__split_avx512(const lmc__planes *planes, const uint8_t *src, size_t n,
                                           unsigned width, enum lmc__order order)
 {
-#define LMC__CALL(w) lmc__split_body_avx512(planes, src, n, w, order)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__split_body_avx512(planes, src, n, w, order));
 }
 #endif /* LMC_NO_ENCODER */
 #endif

@@ -191,9 +191,10 @@ typedef struct lmc__kernels {
     size_t (*list_changes)(const struct lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                            size_t most, const uint8_t *src, const uint8_t *base, size_t n,
                            unsigned width);
-    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *ranks, const uint8_t *base,
-                         size_t n, unsigned width, const lmc__grouping *grouping,
-                         const lmc__changed *changed, size_t n_changed);
+    void (*rank_changes)(size_t counts[LMC__MAX_CLASSES], uint32_t *const *ones,
+                         const uint8_t *base, size_t n, unsigned width,
+                         const lmc__grouping *grouping, const lmc__changed *changed,
+                         size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
     void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,

@@ -74,9 +74,7 @@ static uint32_t lmc__ungroup_rest(const lmc__kernels *k, uint8_t *dst,
 {
     const unsigned width = block->width;
     const size_t from = done->n * width, end = block->n * width;
-#define LMC__CALL(w) lmc__ungroup_body(dst, sides, block, w, done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(lmc__ungroup_body(dst, sides, block, w, done));
     return k->crc32c(done->crc, dst + from, end - from);
 }
 
@@ -136,10 +134,9 @@ static void lmc__begin_ungroup(lmc__spread *spread, const lmc__class_sides *side
  *     list + next[c] + half         |0 1 2 3 4 . . . . . . . . . . .|        and for 16 .. 31
  *
  * Strip by strip, so that the CRC finds what was stored in the first cache. */
-LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
-                                            const lmc__spread *spread,
-                                            const lmc__delta_block *block, unsigned width,
-                                            lmc__delta_progress *done)
+LMC__INLINE_VEC void lmc__ungroup_vec_loop(const lmc__kernels *k, uint8_t *dst,
+                                           const lmc__spread *spread, const lmc__delta_block *block,
+                                           unsigned width, lmc__delta_progress *done)
 {
     const size_t size = LMC__VECTOR_SIZE, n = block->n;
     const unsigned n_classes = block->grouping->n_classes, first = block->grouping->n_natural;
@@ -205,15 +202,10 @@ LMC__INLINE_VEC void LMC__VEC(ungroup_loop)(const lmc__kernels *k, uint8_t *dst,
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_VEC void LMC__VEC(ungroup_##width)(                                                  \
-        const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,                            \
-        const lmc__delta_block *block, lmc__delta_progress *done)                                  \
-    {                                                                                              \
-        LMC__VEC(ungroup_loop)(k, dst, spread, block, width, done);                                \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_vec, LMC__LOOP_VEC,
+                   (const lmc__kernels *k, uint8_t *dst, const lmc__spread *spread,
+                    const lmc__delta_block *block, lmc__delta_progress *done),
+                   (k, dst, spread, block, width, done))
 
 /* They do not stream: each strip is read again after it is made. */
 LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
@@ -225,9 +217,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
     lmc__spread spread;
     (void)streaming;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) LMC__VEC(ungroup_##w)(k, dst, &spread, block, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_vec, (k, dst, &spread, block, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif
@@ -241,7 +231,7 @@ LMC__STATIC_VEC uint32_t LMC__VEC(ungroup)(const lmc__kernels *k, uint8_t *dst,
  *     list         A B C D ...
  *     v before     x . x x . x . x ...     x: of the classes before
  *     v after      x A x x B x C x ... */
-LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread *spread,
+LMC__INLINE_AVX512 void lmc__ungroup_avx512_loop(uint8_t *dst, const lmc__spread *spread,
                                                  const lmc__delta_block *block, unsigned width,
                                                  lmc__streaming streaming,
                                                  lmc__delta_progress *done)
@@ -317,15 +307,10 @@ LMC__INLINE_AVX512 void lmc__ungroup_loop_avx512(uint8_t *dst, const lmc__spread
     memcpy(done->next, next, sizeof next);
 }
 
-#define LMC__DEFINE_UNGROUP(width)                                                                 \
-    LMC__LOOP_AVX512 void lmc__ungroup_##width##_avx512(                                           \
-        uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,                    \
-        lmc__streaming streaming, lmc__delta_progress *done)                                       \
-    {                                                                                              \
-        lmc__ungroup_loop_avx512(dst, spread, block, width, streaming, done);                      \
-    }
-LMC__EACH_WIDTH(LMC__DEFINE_UNGROUP)
-#undef LMC__DEFINE_UNGROUP
+LMC__DEFINE_WIDTHS(lmc__ungroup_avx512, LMC__LOOP_AVX512,
+                   (uint8_t *dst, const lmc__spread *spread, const lmc__delta_block *block,
+                    lmc__streaming streaming, lmc__delta_progress *done),
+                   (dst, spread, block, width, streaming, done))
 
 LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *dst,
                                                 const lmc__class_sides *sides,
@@ -336,9 +321,7 @@ LMC__AVX512 static uint32_t lmc__ungroup_avx512(const lmc__kernels *k, uint8_t *
     lmc__delta_progress done;
     lmc__spread spread;
     lmc__begin_ungroup(&spread, sides, block);
-#define LMC__CALL(w) lmc__ungroup_##w##_avx512(dst, &spread, block, streaming, &done)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__CALL_WIDTH(lmc__ungroup_avx512, (dst, &spread, block, streaming, &done));
     return lmc__ungroup_rest(k, dst, sides, block, &done);
 }
 #endif

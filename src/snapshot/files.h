@@ -66,17 +66,6 @@ static void lmc__init_listing(lmc__listing *l, void *alloc_user)
     lmc__init_buffer(&l->paths.table, alloc_user);
 }
 
-LMC__COLD static void lmc__free_listing(lmc__listing *l)
-{
-    size_t i;
-    for (i = 0; i < l->n_files; i++) lmc__free_buffer(&lmc__listed_at(l, i)->text_at);
-    for (i = 0; i < l->n_streams; i++) lmc__free_buffer(&lmc__stream_at(l, i)->memory);
-    l->n_files = l->n_streams = 0;
-    lmc__free_buffer(&l->files);
-    lmc__free_buffer(&l->streams);
-    lmc__free_buffer(&l->paths.table);
-}
-
 /* One more stream, without files. */
 static enum lmc_status lmc__add_stream(lmc__listing *l, lmc__stream **stream)
 {
@@ -107,6 +96,14 @@ static void lmc__remove_stream(lmc__listing *l)
     lmc__free_buffer(&stream->memory);
     l->n_streams--;
     l->streams.size = l->n_streams * sizeof *stream;
+}
+
+LMC__COLD static void lmc__free_listing(lmc__listing *l)
+{
+    while (l->n_streams != 0) lmc__remove_stream(l);
+    lmc__free_buffer(&l->files);
+    lmc__free_buffer(&l->streams);
+    lmc__free_buffer(&l->paths.table);
 }
 
 #ifndef LMC_NO_ENCODER

@@ -6,6 +6,7 @@
 #include "snapshot/pipeline.h"
 #include "snapshot/files.h"
 #include "snapshot/put_files.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 
 /* Fingerprints of files that are not in a snapshot: so that any directory can be a base (spec 7.3).
@@ -67,17 +68,14 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     lmc__buffer body;
     lmc__listing checked;
     lmc__digester digester;
-    lmc__coder *coder;
+    lmc__coder coder;
     enum lmc_status status;
-    size_t i;
     if (!file || !stream || !stream->read || !lmc__is_parallel(parallel) ||
         tensors != file->tensors || file->size == LMC_UNKNOWN_SIZE)
         return LMC_ERR_ARGUMENT;
     lmc__init_buffer(&body, alloc_user);
     lmc__init_listing(&checked, alloc_user);
-    coder = (lmc__coder *)LMC_REALLOC(alloc_user, NULL, 0, sizeof *coder);
-    if (!coder) return LMC_ERR_MEMORY;
-    lmc__open_coder(coder, parallel, alloc_user);
+    lmc__open_coder(&coder, parallel, alloc_user);
     status = lmc__append_file(&body, file); /* the rules for files, and room for the fingerprints */
     if (status == LMC_OK) status = lmc__list_files(&checked, body.data, body.size);
     if (status == LMC_ERR_CORRUPT || status == LMC_ERR_UNSUPPORTED) status = LMC_ERR_ARGUMENT;
@@ -87,17 +85,13 @@ LMC__COLD LMC_API enum lmc_status lmc_file_identify(lmc_file *file, lmc_tensor *
     if (status == LMC_OK) {
         lmc__begin_digester(&digester, file);
         digester.fingerprints = body.data;
-        status = lmc__identify_file(coder, &digester, file, stream);
+        status = lmc__identify_file(&coder, &digester, file, stream);
     }
     if (status == LMC_OK) {
         file->crc = digester.file_crc;
-        if (file->n_tensors == 0) memcpy(file->fingerprint, body.data, LMC_FINGERPRINT_SIZE);
-        for (i = 0; i < file->n_tensors; i++)
-            memcpy(tensors[i].fingerprint, body.data + LMC_FINGERPRINT_SIZE * i,
-                   LMC_FINGERPRINT_SIZE);
+        lmc__keep_fingerprints(file, body.data);
     }
-    lmc__free_coder(coder);
-    (void)LMC_REALLOC(alloc_user, coder, sizeof *coder, 0);
+    lmc__free_coder(&coder);
     lmc__free_buffer(&body);
     lmc__free_listing(&checked);
     return status;

@@ -3,6 +3,7 @@
 #include "base/bytes.h"
 #include "base/wire_file.h"
 #include "snapshot/buffer.h"
+#include "snapshot/order.h"
 #include "snapshot/names.h"
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
@@ -42,29 +43,25 @@ static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buff
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
  * the base is at hand; else the snapshot's own, which is the same if it can be restored in place at
- * all. *tensor: of file, the first that does not end before the segment; is advanced, as segments
- * come in order.
+ * all.
  *
  * A mapping names an item and an offset in it; the item must be the tensor of that name that lies
  * there, or the file itself if it has no tensors. Of several items of one name and fingerprint the
  * encoder may have meant any: they have the same bytes. */
-static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s,
-                            size_t *tensor)
+static int lmc__is_in_place(const lmc_reader *r, const lmc_file *file, const lmc__segment *s)
 {
-    const uint64_t at = s->start, from = s->base_offset;
-    const lmc__item *item =
+    const lmc__item *const item =
         s->base && r->origin.base ? lmc__get_item(&r->origin, s->base - 1) : NULL;
-    const lmc_tensor *t;
+    const lmc_tensor *t = file->tensors;
+    size_t i;
     if (s->base == 0) return 1;
     if (file->n_tensors == 0)
-        return from == at &&
+        return s->base_offset == s->start &&
                (!item || (!item->tensor && strcmp((const char *)item->name, file->path) == 0));
-    while (*tensor < file->n_tensors &&
-           file->tensors[*tensor].offset + file->tensors[*tensor].size <= at)
-        ++*tensor;
-    if (*tensor == file->n_tensors) return 0;
-    t = &file->tensors[*tensor];
-    return t->offset <= at && at - t->offset == from &&
+    LMC__FIND_FIRST(i, 0, file->n_tensors, t[i].offset + t[i].size <= s->start);
+    if (i == file->n_tensors) return 0;
+    t += i;
+    return t->offset <= s->start && s->start - t->offset == s->base_offset &&
            (!item || (item->tensor && strcmp(item->tensor->name, t->name) == 0 &&
                       memcmp(item->fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0));
 }
@@ -73,19 +70,18 @@ static int lmc__is_file_in_place(const lmc_reader *r, const lmc__listed_file *f,
                                  const lmc_file *file)
 {
     const lmc__stream *stream = lmc__stream_of(r, f);
-    size_t i, tensor = 0;
+    size_t i;
     uint32_t k;
     if (!file || stream->n_files != 1) return 0;
     for (i = stream->first_run; i < stream->first_run + stream->n_runs; i++) {
         const lmc__run *run = &lmc__run_at(r, i)->run;
         for (k = 0; run->prediction == LMC__PREDICT_BASE && k < run->n_segments; k++)
-            if (!lmc__is_in_place(r, file, &run->segments[k], &tensor)) return 0;
+            if (!lmc__is_in_place(r, file, &run->segments[k])) return 0;
     }
     return 1;
 }
 
-/* Tensors are walked along with segments, so all takes time in proportion to both, and to sorting
- * the base's files. Tables with gaps (salvage) cannot tell. */
+/* Tables with gaps (salvage) cannot tell. */
 LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_reader *r, int *result)
 {
     const lmc_base *base = r ? r->origin.base : NULL;
@@ -95,7 +91,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     int can;
     if (!r || !result) return LMC_ERR_ARGUMENT;
     can =
-        r->info.has_base && r->is_complete && (!base || base->n_files == r->tables.listing.n_files);
+        r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
     if (can && base) status = lmc__sort_base_files(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {

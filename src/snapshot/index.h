@@ -13,40 +13,27 @@
 #include "snapshot/runs.h"
 #include "snapshot/index_entries.h"
 
-/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. How
- * each field of the index is checked before it is used:
- *
- *   body           Body_CRC first. It tells damage, not malice: what follows holds for any bytes
- *   header         a valid one, and that of the file, where that is at hand
- *   counts         not used to allocate; entries are parsed until as many were there, or they end
- *   stored size    all of them, with the header and BLKS, add up to where the index stands
- *   section        kind; size is at most what is left of the body
- *   FILE, RUN      lmc__list_files, lmc__parse_run: limits, order, sizes that add up
- *   File_Size      at most 2^63 - 1, and the sum of its runs
- *   rows of BLKS   read for the runs that are wanted: size above that of a header, and at most that
- *                  of a block stored as it is; together what the run's stored size says
- *   metadata       sizes within the body, keys in strictly ascending order
- *   fingerprint    equals that of the names and fingerprints above
- *
- * So memory is in proportion to the size of the index, which the caller limits, and time is n log n
- * in it. */
+/* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
+ * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
+ * count is used to allocate: entries are parsed until as many were there, or they end. The stored
+ * sizes, with the header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
     /* where its blocks begin and end; the number of the first one's row in BLKS */
     uint64_t at, end, first_row;
-    /* once its rows were read: in tables.block_at, and in tables.rows; SIZE_MAX: not yet */
-    size_t first_block, rows_at;
+    size_t first_block; /* once its rows were read: in tables.blocks; SIZE_MAX: not yet */
     /* LMC_OK. In tables of a damaged file: why its prediction cannot be read; LMC_ERR_LOST:
      * because its section is lost */
     enum lmc_status prediction;
 } lmc__reader_run;
 
-typedef struct lmc__metadata_entry {
-    size_t key_at; /* in tables.keys */
-    const uint8_t *value;
-    size_t size;
-} lmc__metadata_entry;
+/* A block, by its row in BLKS: where it begins, its encoded size. */
+typedef struct lmc__block_place {
+    uint64_t at;
+    uint32_t size, header_crc;
+} lmc__block_place;
 
 typedef struct lmc__ancillary {
     uint64_t at, size; /* of the section, its header included */
@@ -56,17 +43,15 @@ typedef struct lmc__ancillary {
 typedef struct lmc__tables {
     lmc__buffer index;          /* the INDX section; what is parsed of it points into it */
     lmc__buffer runs, segments; /* lmc__reader_run; lmc__segment, of all of them */
-    /* of runs whose rows were read: these, LMC__BLOCK_ENTRY_SIZE bytes each; and uint64_t: where
-     * each block begins; behind a run's blocks: where they end. So block_at[i + 1] - block_at[i] is
-     * a block's size */
-    lmc__buffer rows, block_at;
+    lmc__buffer blocks;         /* lmc__block_place, of runs whose rows were read */
     lmc__buffer keys, metadata; /* keys of the metadata, NUL-terminated; lmc__metadata_entry */
     /* lmc__ancillary: in the order of the file */
     lmc__buffer ancillary;
     lmc__listing listing;
     /* of all runs: how many rows; where BLKS begins */
     uint64_t n_rows, rows_offset;
-    size_t n_metadata;
+    const uint8_t *metadata_at; /* in the index: n_metadata entries */
+    uint32_t n_metadata;
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
 } lmc__tables;
 #define LMC__TABLE_BUFFERS LMC__ROW(lmc__tables, index, listing)
@@ -162,11 +147,10 @@ static enum lmc_status lmc__parse_run_entry(lmc__index_parser *x, const uint8_t 
     l->has_records |= r.run.has_records;
     LMC__VALID(stored - head_size >= r.run.n_blocks * (LMC_BLOCK_HEADER_SIZE + 1) &&
                stored - head_size <= r.run.size + r.run.n_blocks * LMC_BLOCK_HEADER_SIZE);
-    r.prediction = LMC_OK;
     r.at = x->offset + head_size;
     r.end = x->offset + stored;
     r.first_row = t->n_rows;
-    r.first_block = r.rows_at = SIZE_MAX;
+    r.first_block = SIZE_MAX;
     t->n_rows += r.run.n_blocks; /* at most a 25th of the file's size */
     lmc__stream_at(l, l->n_streams - 1)->n_runs++;
     return lmc__append(&t->runs, &r, sizeof r);
@@ -207,23 +191,6 @@ static enum lmc_status lmc__parse_entry(lmc__index_parser *x, uint64_t max_offse
     return LMC_OK;
 }
 
-/* n entries at the cursor, which were checked. Keys are copied, for a caller wants them
- * NUL-terminated; values stay where they are. */
-static enum lmc_status lmc__keep_metadata(lmc__tables *t, lmc__cursor c, uint32_t n)
-{
-    for (t->n_metadata = n; n > 0; n--) {
-        const uint32_t key_size = lmc__take32(&c);
-        lmc__metadata_entry entry;
-        entry.size = lmc__take32(&c);
-        entry.key_at = t->keys.size;
-        LMC__TRY(lmc__append(&t->keys, lmc__take_bytes(&c, key_size), key_size));
-        LMC__TRY(lmc__append(&t->keys, NULL, 1));
-        entry.value = lmc__take_bytes(&c, entry.size);
-        LMC__TRY(lmc__append(&t->metadata, &entry, sizeof entry));
-    }
-    return LMC_OK;
-}
-
 /* Fills empty tables by the INDX section in t->index, whose header, but for Body_CRC, is known to
  * be right or does not matter. header: of the file; or NULL: it is lost. *offset: where the entries
  * say that the section begins. items: a buffer for the time being. Whose base it is, and whether
@@ -235,31 +202,28 @@ LMC__COLD static enum lmc_status lmc__parse_index(lmc__tables *t, const lmc__ker
     const uint8_t *const body = t->index.data + LMC__SECTION_HEADER_SIZE;
     const size_t body_size = t->index.size - LMC__SECTION_HEADER_SIZE;
     lmc__index_parser x;
-    lmc__index_head head;
-    lmc__cursor metadata;
-    uint32_t i;
+    uint32_t i, n_sections;
     memset(&x, 0, sizeof x);
     x.t = t;
     x.c.p = body + LMC__INDEX_BODY_SIZE;
     x.c.end = body + body_size;
     x.offset = LMC__HEADER_SIZE;
     LMC__CHECK(k->crc32c(0, body, body_size) == lmc__load32(t->index.data + 16), LMC_ERR_CHECKSUM);
-    lmc__get_index_head(&head, body);
-    if (header) LMC__VALID(memcmp(head.header, header, LMC__HEADER_SIZE) == 0);
-    else LMC__TRY(lmc__check_header(head.header, k));
-    x.features = lmc__get_features(head.header);
-    for (i = 0; i < head.n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
+    if (header) LMC__VALID(memcmp(body, header, LMC__HEADER_SIZE) == 0);
+    else LMC__TRY(lmc__check_header(body, k));
+    x.features = lmc__get_features(body);
+    n_sections = lmc__load32(body + LMC__INDEX_SECTIONS_AT);
+    for (i = 0; i < n_sections; i++) LMC__TRY(lmc__parse_entry(&x, max_offset));
     LMC__VALID(t->listing.n_streams > 0);
     LMC__TRY(lmc__check_stream_end(&x));
     lmc__settle_runs(t);
-    metadata = x.c;
-    LMC__TRY(lmc__check_metadata(&x.c, head.n_metadata));
-    LMC__TRY(lmc__keep_metadata(t, metadata, head.n_metadata));
+    t->metadata_at = x.c.p;
+    t->n_metadata = lmc__load32(body + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&x.c, t->n_metadata, &t->keys, &t->metadata));
     t->listing.has_records |= lmc__left(&x.c) != 0;
     LMC__TRY(lmc__skip_records(&x.c));
-    LMC__TRY(lmc__collect_items(items, &t->listing));
-    lmc__snapshot_fingerprint(items, t->fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
+    LMC__TRY(lmc__identify_listing(items, &t->listing, t->fingerprint));
+    LMC__VALID(memcmp(body + LMC__INDEX_FINGERPRINT_AT, t->fingerprint, LMC_FINGERPRINT_SIZE) == 0);
     LMC__VALID(t->n_rows <= (max_offset - x.offset) / LMC__BLOCK_ENTRY_SIZE);
     t->rows_offset = x.offset;
     *offset = x.offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * t->n_rows;

@@ -30,24 +30,32 @@
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
- * are. */
+/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
+ * until the file has ended. The entry of a run is made when its blocks are there: then it is known
+ * how large they are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: its facts, its fingerprints, and where they end */
-    size_t facts_at, fingerprints_at, facts_end;
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
+    size_t facts_at;           /* in entries, of the file at hand */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
+
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
 
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 
@@ -95,7 +103,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
                                         const lmc__stream *stream)
 {
     size_t i;
-    b->facts_end = b->entries.size;
+    b->facts_at = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
@@ -105,18 +113,11 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
-{
-    b->facts_at = b->facts_end;
-    b->fingerprints_at = b->facts_at + lmc__facts_head_size(file);
-    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-}
-
 /* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
  * it is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
+static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
-    return b->entries.data + b->fingerprints_at;
+    d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
 /* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
@@ -130,16 +131,16 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of the file was absorbed by d, so many bytes: its facts are known now. */
-LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                          uint64_t file_size)
+/* All of d's file was absorbed: its facts are known now. */
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
-    uint8_t *const facts = b->entries.data + b->facts_at;
-    d->fingerprints = lmc__index_fingerprints(b);
+    lmc__index_fingerprints(b, d);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(facts, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, d->absorbed);
     lmc__store32(d->fingerprints - 4, d->file_crc);
-    file->size = file_size;
+    b->facts_at +=
+        lmc__facts_head_size(file) + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
+    file->size = d->absorbed;
     file->crc = d->file_crc;
     lmc__keep_fingerprints(file, d->fingerprints);
 }
@@ -154,62 +155,51 @@ static enum lmc_status lmc__index_block(lmc__index_builder *b, size_t encoded_si
     return lmc__grow_index(b, &b->rows, entry, sizeof entry);
 }
 
-typedef struct lmc__index_head {
-    uint8_t header[LMC__HEADER_SIZE]; /* that of the file */
-    uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
-    uint32_t n_sections, n_metadata;
-} lmc__index_head;
-
-#ifndef LMC_NO_ENCODER
-static void lmc__put_index_head(uint8_t *dst, const lmc__index_head *head)
-{
-    memcpy(dst, head->header, LMC__HEADER_SIZE);
-    memcpy(dst + 64, head->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__store32(dst + 80, head->n_sections);
-    lmc__store32(dst + 84, head->n_metadata);
-}
-#endif
-
-/* p: LMC__INDEX_BODY_SIZE bytes. The counts are only what the head says. */
-static void lmc__get_index_head(lmc__index_head *head, const uint8_t *p)
-{
-    memcpy(head->header, p, LMC__HEADER_SIZE);
-    memcpy(head->fingerprint, p + 64, LMC_FINGERPRINT_SIZE);
-    head->n_sections = lmc__load32(p + 80);
-    head->n_metadata = lmc__load32(p + 84);
-}
-
-/* Names and fingerprints of everything in the list that has them; items point into it. */
-static enum lmc_status lmc__collect_items(lmc__buffer *items, const lmc__listing *l)
+/* Names and fingerprints of everything in the list that has them, which point into it, and that of
+ * the snapshot, which they make. */
+static enum lmc_status lmc__identify_listing(lmc__buffer *items, const lmc__listing *l,
+                                             uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     size_t i;
     items->size = 0;
     for (i = 0; i < l->n_files; i++)
         LMC__TRY(lmc__append_items(items, &lmc__listed_at(l, i)->file, i));
+    lmc__snapshot_fingerprint(items, fingerprint);
     return LMC_OK;
 }
 
+typedef struct lmc__metadata_entry {
+    size_t key_at; /* in the keys, NUL-terminated */
+    const uint8_t *value;
+    size_t size;
+} lmc__metadata_entry;
+
 /* n metadata entries: each two sizes, a key, a value. Keys are in strictly ascending order, so none
- * is there twice, and have no NUL, so they can be C strings. */
-LMC__COLD static enum lmc_status lmc__check_metadata(lmc__cursor *c, uint32_t n)
+ * is there twice, and have no NUL, so they can be C strings: they are copied, while values stay
+ * where they are. */
+LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n, lmc__buffer *keys,
+                                                     lmc__buffer *entries)
 {
     lmc__item last, next;
-    uint32_t i;
     last.name = NULL;
     last.size = 0;
-    for (i = 0; i < n; i++) {
-        uint32_t key_size, value_size;
+    for (; n > 0; n--) {
+        lmc__metadata_entry entry;
         LMC__VALID(lmc__left(c) >= 8);
-        key_size = lmc__take32(c);
-        value_size = lmc__take32(c);
-        LMC__VALID(key_size >= 1 && key_size <= LMC__MAX_STRING &&
-                   value_size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
-        LMC__VALID(lmc__left(c) >= (uint64_t)key_size + value_size);
-        next.name = lmc__take_bytes(c, (size_t)key_size + value_size);
-        next.size = key_size;
-        LMC__VALID(memchr(next.name, 0, key_size) == NULL);
+        next.size = lmc__take32(c);
+        entry.size = lmc__take32(c);
+        LMC__VALID(next.size >= 1 && next.size <= LMC__MAX_STRING &&
+                   entry.size <= LMC__MAX_VALUE_SIZE); /* R8-13 */
+        LMC__VALID(lmc__left(c) >= (uint64_t)next.size + entry.size);
+        next.name = lmc__take_bytes(c, next.size);
+        entry.value = lmc__take_bytes(c, entry.size);
+        LMC__VALID(memchr(next.name, 0, next.size) == NULL);
         LMC__VALID(last.name == NULL || lmc__compare_names(&last, &next) < 0); /* R8-14 */
         last = next;
+        entry.key_at = keys->size;
+        LMC__TRY(lmc__append(keys, next.name, next.size));
+        LMC__TRY(lmc__append(keys, NULL, 1));
+        LMC__TRY(lmc__append(entries, &entry, sizeof entry));
     }
     return LMC_OK;
 }

@@ -14,19 +14,7 @@
  *     reader.h     lmc_reader             tables, coder, origin; reads by the index
  *     salvage.h    lmc_salvage            | lmc_reader | what was found | verdicts |
  *
- * So one pointer is both. What differs is reached by read_run and free_extra. source and options
- * are copied; what they point to is the caller's, and must stay until the reader is freed. */
-
-/* That of the base, if that is known to be a reader, too: one request to this one is one to all. */
-static void lmc__share_meter(lmc_reader *r)
-{
-    const lmc_base *const base = r->options.base;
-    const lmc_reader *const below = base && base->read == lmc__read_as_base
-                                        ? (const lmc_reader *)base->user
-                                        : r->options.lender;
-    r->meter = below ? below->meter : &r->own_meter;
-    r->n_links = below ? below->n_links + 1 : 1;
-}
+ * So one pointer is both. What differs is reached by read_run and free_extra. */
 
 /* One allocation for the reader, and what it has beside; open: what finds the tables. On errors it
  * is freed like one that was opened: everything in it is zero, or valid. The coder, with buffers of
@@ -38,27 +26,32 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
 {
     lmc_reader_options o;
     enum lmc_status status;
+    const lmc_reader *below;
     lmc_reader *r;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
-    options = &o;
-    if (!reader || !source || !source->read_at || !lmc__is_parallel(options->parallel))
+    if (!reader || !source || !source->read_at || !lmc__is_parallel(o.parallel))
         return LMC_ERR_ARGUMENT;
     if (source->size > LMC__MAX_FILE_SIZE) return LMC_ERR_LIMIT;
-    r = (lmc_reader *)LMC_REALLOC(options->alloc_user, NULL, 0, struct_size);
+    r = (lmc_reader *)LMC_REALLOC(o.alloc_user, NULL, 0, struct_size);
     if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, struct_size);
     r->struct_size = struct_size;
     r->source = *source;
-    r->options = *options;
-    lmc__open_coder(&r->own_coder, options->parallel, options->alloc_user);
-    r->coder = options->lender ? options->lender->coder : &r->own_coder;
-    lmc__init_tables(&r->tables, options->alloc_user);
-    lmc__init_buffers(r, LMC__READER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, options->alloc_user);
+    r->options = o;
+    r->read_run = lmc__read_indexed_run;
+    lmc__open_coder(&r->own_coder, o.parallel, o.alloc_user);
+    r->coder = o.lender ? o.lender->coder : &r->own_coder;
+    lmc__init_tables(&r->tables, o.alloc_user);
+    lmc__init_buffers(r, LMC__READER_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->as_base, LMC__WINDOW_BUFFERS, o.alloc_user);
+    lmc__init_buffers(&r->back, LMC__WINDOW_BUFFERS, o.alloc_user);
     r->info.features = LMC__KNOWN_FEATURES;
-    lmc__share_meter(r);
-    status = lmc__open_origin(&r->origin, &r->tables.listing, options->base, options->alloc_user);
+    /* the base's meter, if that is known to be a reader, too: one request to this is one to all */
+    below =
+        o.base && o.base->read == lmc__read_as_base ? (const lmc_reader *)o.base->user : o.lender;
+    r->meter = below ? below->meter : &r->own_meter;
+    r->n_links = below ? below->n_links + 1 : 1;
+    status = lmc__open_origin(&r->origin, &r->tables.listing, o.base, o.alloc_user);
     r->origin.read_back = lmc__read_reader_back;
     r->origin.user = r;
     if (status == LMC_OK) status = open(r);
@@ -70,18 +63,10 @@ LMC__COLD static enum lmc_status lmc__open_reader(lmc_reader **reader, size_t st
     return LMC_OK;
 }
 
-/* Reads header, trailer and index, and refuses what is wrong with them. Blocks are checked when
- * they are read. */
-static enum lmc_status lmc__open_by_index(lmc_reader *r)
-{
-    r->read_run = lmc__read_indexed_run;
-    return lmc__open_intact(r);
-}
-
 LMC_API enum lmc_status lmc_reader_open(lmc_reader **reader, const lmc_source *source,
                                         const lmc_reader_options *options)
 {
-    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_by_index, source, options);
+    return lmc__open_reader(reader, sizeof(lmc_reader), lmc__open_intact, source, options);
 }
 
 /* What a salvage has beside before the reader itself, as it lies in the same allocation.

@@ -9,6 +9,7 @@
 #include "snapshot/order.h"
 #include "snapshot/names.h"
 #include "snapshot/files.h"
+#include "snapshot/put_files.h"
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
 
@@ -19,34 +20,22 @@
  * tensors, and its files without tensors, sorted by name and fingerprint (spec 7.2). So a mapping
  * holds for every base of the same content, however it is cut into files.
  *
- * Where a base is refused. In this order; each check rests on those before it.
+ * Where a base is refused, in this order; each check rests on those before it:
  *
- *   what is checked                  where                            when             status
- *   -------------------------------  -------------------------------  ---------------  ------------
- *   the base describes itself        lmc__open_origin                 opening          ARGUMENT
- *   a delta has a base               lmc__check_base (restore)        header           BASE_MISSING
- *                                    lmc__read_prediction             a block is read  BASE_MISSING
- *                                    lmc__restore, nothing written    the end          BASE_MISSING
- *   it is the one the header names   lmc__check_base                  header           BASE_WRONG
- *   no delta without a base in the   lmc__check_run_features          RUN section,     CORRUPT
- *   header                                                            opening
- *   segments map to bytes that the   lmc__check_predictions           RUN section,     CORRUPT; in
- *   base has                                                          opening          salvage
- *                                                                                      BASE_WRONG
- *   the base can be read             lmc_base.read                    a block is read  what it says
- *   the very bytes: Content_CRC      codec/get_block.h                a block          BASE_WRONG
- *   in place, done_size is of whole  lmc__restore_block,              that block;      ARGUMENT
- *   blocks, within all               lmc__restore                     the end
- *   in place, what is written is     lmc__decode_snapshot_task        blocks before    BASE_WRONG
- *   the delta's                                                       done_size
- *   in place, files of the same      lmc_reader_can_restore_in_place  the caller asks  0
- *   paths, kinds, sizes
+ *   opening     lmc__open_origin         it does not describe itself: ARGUMENT
+ *   the header  lmc__check_base          there is none, or another one than it names: BASE_MISSING,
+ *                                        BASE_WRONG
+ *   a run       lmc__check_run_features  the header names none: CORRUPT
+ *               lmc__check_predictions   it lacks what segments map to: CORRUPT, as the delta
+ *                                        contradicts itself; in salvage, where the header with the
+ *                                        fingerprint may be lost, BASE_WRONG
+ *   a block     lmc__read_prediction     there is none: BASE_MISSING, for a delta may be listed
+ *                                        without, and checked if nothing is written
+ *               codec/get_block.h        its bytes are others, by the Content_CRC: BASE_WRONG; of a
+ *                                        prediction by the snapshot's own CHECKSUM
  *
  * The fingerprint protects the whole; the CRC each block, also from a base that changes while it is
- * read, or whose fingerprint nobody could check (in place, salvage). A base of the right
- * fingerprint that lacks what a segment names is no wrong base: the delta contradicts itself; but
- * in salvage the header with the fingerprint may be lost. Where a prediction is of the snapshot's
- * own, a Content_CRC that does not match is CHECKSUM. */
+ * read, or whose fingerprint nobody could check (in place, salvage). */
 
 typedef struct lmc__range {
     size_t stream;
@@ -106,11 +95,15 @@ static const lmc__item *lmc__get_item(const lmc__origin *o, size_t i)
 {
     return (const lmc__item *)(const void *)o->items.data + i;
 }
+static size_t lmc__count_items(const lmc__origin *o) { return o->items.size / sizeof(lmc__item); }
+static const lmc_file *lmc__file_of_item(const lmc__origin *o, const lmc__item *item)
+{
+    return o->base->get_file(o->base->user, item->file_number);
+}
 /* Bytes of the tensor or file that an item is. */
 static uint64_t lmc__item_size(const lmc__origin *o, const lmc__item *item)
 {
-    return item->tensor ? item->tensor->size
-                        : o->base->get_file(o->base->user, item->file_number)->size;
+    return item->tensor ? item->tensor->size : lmc__file_of_item(o, item)->size;
 }
 
 /* The base that the header names is the one at hand. In place that is for the caller to know. */
@@ -124,61 +117,43 @@ static enum lmc_status lmc__check_base(const lmc__origin *o, const uint8_t *head
 }
 
 #ifndef LMC_NO_ENCODER
-/* Item *i, if it has that name, and goes on to the next; or NULL. Numbers are kept in 32 bits, plus
- * 1. */
-static const lmc__item *lmc__next_named(const lmc__origin *o, const char *name, size_t *i)
+/* The number, plus 1, of the first item of the part's name, in a file of its path, that has its
+ * bytes; 0: there is none. With a dtype ("": of a file) it must have that, and no other bytes. */
+static uint32_t lmc__find_part(const lmc__origin *o, const lmc_base_part *part, const char *dtype)
 {
-    const lmc__item *const item = lmc__get_item(o, *i);
-    if (*i >= o->items.size / sizeof *item || *i >= UINT32_MAX || item->size != strlen(name) ||
-        memcmp(item->name, name, item->size) != 0)
-        return NULL;
-    ++*i;
-    return item;
-}
-
-static size_t lmc__first_named(const lmc__origin *o, const char *name)
-{
-    return lmc__find_name(lmc__get_item(o, 0), o->items.size / sizeof(lmc__item), name, 0);
-}
-
-static int lmc__is_of_path(const lmc__origin *o, const lmc__item *item, const char *path)
-{
-    return strcmp(o->base->get_file(o->base->user, item->file_number)->path, path) == 0;
-}
-
-/* The number of the item that may predict `size` bytes of that name and dtype (NULL: a file's),
- * plus 1; or 0. Names, dtypes and sizes must be equal. Of several, the one in the file of that
- * path: optimizer states have the names of their weights. */
-LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
-                                          const char *dtype, uint64_t size)
-{
-    size_t i = lmc__first_named(o, name);
-    const lmc__item *item;
-    uint32_t found = 0;
-    while ((item = lmc__next_named(o, name, &i)) != NULL) {
-        if ((item->tensor != NULL) != (dtype != NULL) ||
-            (dtype && strcmp(item->tensor->dtype, dtype) != 0) || lmc__item_size(o, item) != size)
-            continue;
-        if (lmc__is_of_path(o, item, path)) return (uint32_t)i;
-        if (!found) found = (uint32_t)i;
+    const lmc__item *const items = lmc__get_item(o, 0);
+    const size_t n = (size_t)lmc__min64(lmc__count_items(o), UINT32_MAX),
+                 name_size = strlen(part->name);
+    size_t i = lmc__find_name(items, n, part->name, 0);
+    for (; i < n && items[i].size == name_size && memcmp(items[i].name, part->name, name_size) == 0;
+         i++) {
+        const lmc_tensor *const t = items[i].tensor;
+        const uint64_t size = lmc__item_size(o, &items[i]);
+        if (part->path && strcmp(lmc__file_of_item(o, &items[i])->path, part->path) != 0) continue;
+        if (dtype ? size == part->size && strcmp(t ? t->dtype : "", dtype) == 0
+                  : part->offset <= size && part->size <= size - part->offset)
+            return (uint32_t)i + 1;
     }
-    return found;
+    return 0;
 }
 
 LMC__COLD static uint32_t lmc__match_part(const lmc__origin *o, const lmc_base_part *part)
 {
-    const lmc__item *item;
-    size_t i;
-    if (!part->name) return 0;
-    i = lmc__first_named(o, part->name);
-    while ((item = lmc__next_named(o, part->name, &i)) != NULL) {
-        const uint64_t size = lmc__item_size(o, item);
-        if ((!part->path || lmc__is_of_path(o, item, part->path)) && part->offset <= size &&
-            part->size <= size - part->offset)
-            return (uint32_t)i;
-    }
-    return 0;
+    return part->name ? lmc__find_part(o, part, NULL) : 0;
 }
+
+/* The number, plus 1, of the item that may predict `size` bytes of that name and dtype ("": of a
+ * file); or 0. Of several, the one in the file of that path: optimizer states have the names of
+ * their weights. */
+LMC__COLD static uint32_t lmc__match_item(const lmc__origin *o, const char *path, const char *name,
+                                          const char *dtype, uint64_t size)
+{
+    lmc_base_part part = {path, name, 0, size};
+    const uint32_t found = lmc__find_part(o, &part, dtype);
+    part.path = NULL;
+    return found ? found : lmc__find_part(o, &part, dtype);
+}
+
 /* -- tensors whose names got another prefix -- */
 
 /* Wrappers put something before the names of all tensors, or take it away:
@@ -205,10 +180,9 @@ static int lmc__compare_ends(const void *a, const void *b)
 
 static enum lmc_status lmc__list_backwards(lmc__origin *o)
 {
-    const size_t n = o->items.size / sizeof(lmc__item);
     lmc__item spare;
     size_t i;
-    for (i = 0; i < n; i++) {
+    for (i = 0; i < lmc__count_items(o); i++) {
         const lmc__item *const item = lmc__get_item(o, i);
         if (item->tensor)
             LMC__TRY(
@@ -235,12 +209,6 @@ static int lmc__has_number(const uint8_t *prefix, size_t size)
     return 0;
 }
 
-static int lmc__is_alike(const lmc_tensor *a, const lmc_tensor *b)
-{
-    return strcmp(a->dtype, b->dtype) == 0 && a->size == b->size && a->rank == b->rank &&
-           (a->rank == 0 || memcmp(a->shape, b->shape, 8 * a->rank) == 0);
-}
-
 /* So many names with one end are looked at. */
 #define LMC__MAX_ENDS 64u
 
@@ -261,7 +229,7 @@ static uint32_t lmc__match_end(const lmc__origin *o, const lmc_tensor *t, const 
         if (item->size < wanted.size || memcmp(item->name + before, end, wanted.size) != 0) break;
         if (before && item->name[before - 1] != '.') continue;
         ++*n;
-        if (!lmc__is_alike(item->tensor, t) || lmc__has_number(item->name, before)) continue;
+        if (!lmc__is_like(item->tensor, t) || lmc__has_number(item->name, before)) continue;
         if (found) return 0;
         found = (uint32_t)item->file_number + 1;
     }
@@ -317,48 +285,38 @@ static int lmc__can_read_back(const lmc__origin *o, uint64_t file_number, uint64
            ranges[i].start <= position && size <= ranges[i].end - position;
 }
 
-/* Segment s of the run, which has a prediction, maps to bytes that are there. */
-LMC__COLD static enum lmc_status lmc__check_segment(const lmc__origin *o, const lmc__run *run,
-                                                    const lmc__segment *s,
-                                                    enum lmc_status not_in_base)
-{
-    const enum lmc_status refused =
-        run->prediction == LMC__PREDICT_BASE ? not_in_base : LMC_ERR_CORRUPT;
-    const size_t number = s->base - 1;
-    uint64_t size;
-    if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
-        LMC__CHECK(
-            lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
-            refused);
-        return LMC_OK;
-    }
-    if (run->prediction == LMC__PREDICT_BASE) {
-        LMC__CHECK(number < o->items.size / sizeof(lmc__item), refused);
-        size = lmc__item_size(o, lmc__get_item(o, number));
-    } else { /* of a file that is known by the run's section */
-        const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
-        lmc__listed_file *f;
-        LMC__CHECK(number < stream->first_file + stream->n_files, refused);
-        f = lmc__listed_at(o->listing, number);
-        LMC__CHECK(f->is_described, refused);
-        LMC__TRY(lmc__get_text_size(f, &size));
-    }
-    LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
-    return LMC_OK;
-}
-
 /* Every segment of the run maps to bytes that are there: only then lmc__read_prediction may be
- * called. not_in_base: what to say of a segment that the base has not. */
-static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
-                                              enum lmc_status not_in_base)
+ * called. not_in_base: what to say of a segment that the base has not. Without a base nothing is
+ * known of it; in place predictions have their own place. */
+LMC__COLD static enum lmc_status lmc__check_predictions(const lmc__origin *o, const lmc__run *run,
+                                                        enum lmc_status not_in_base)
 {
+    const int is_base = run->prediction == LMC__PREDICT_BASE;
+    const enum lmc_status refused = is_base ? not_in_base : LMC_ERR_CORRUPT;
     uint32_t i;
-    if (run->prediction == LMC__PREDICT_ZERO) return LMC_OK;
-    if (run->prediction == LMC__PREDICT_BASE && o->in_place) return LMC_OK; /* at its own place */
-    if (run->prediction == LMC__PREDICT_BASE) LMC__CHECK(o->base, LMC_ERR_BASE_MISSING);
-    for (i = 0; i < run->n_segments; i++)
-        if (run->segments[i].base)
-            LMC__TRY(lmc__check_segment(o, run, &run->segments[i], not_in_base));
+    for (i = 0; i < run->n_segments && (o->base || !is_base); i++) {
+        const lmc__segment *const s = &run->segments[i];
+        const size_t number = s->base - 1;
+        uint64_t size;
+        if (s->base == 0) continue;
+        if (run->prediction == LMC__PREDICT_OWN) { /* s->size is below 2^63 */
+            LMC__CHECK(
+                lmc__can_read_back(o, number, s->base_offset, lmc__prediction_scale(run) * s->size),
+                refused);
+            continue;
+        }
+        if (is_base) {
+            LMC__CHECK(number < lmc__count_items(o), refused);
+            size = lmc__item_size(o, lmc__get_item(o, number));
+        } else { /* of a file that is known by the run's section */
+            const lmc__stream *const stream = lmc__stream_at(o->listing, run->stream);
+            LMC__CHECK(number < stream->first_file + stream->n_files &&
+                           lmc__listed_at(o->listing, number)->is_described,
+                       refused);
+            LMC__TRY(lmc__get_text_size(lmc__listed_at(o->listing, number), &size));
+        }
+        LMC__CHECK(s->base_offset <= size && s->size <= size - s->base_offset, refused);
+    }
     return LMC_OK;
 }
 
@@ -449,10 +407,7 @@ static enum lmc_status lmc__read_prediction(lmc__origin *o, const lmc__run *run,
     offset += run->start;
     if (run->prediction == LMC__PREDICT_BASE && !o->base && !o->in_place)
         return LMC_ERR_BASE_MISSING;
-    if ((run->prediction == LMC__PREDICT_OWN ||
-         (run->prediction == LMC__PREDICT_BASE && o->in_place)) &&
-        !o->read_back)
-        return LMC_ERR_READ_BACK;
+    if (run->prediction == LMC__PREDICT_OWN && !o->read_back) return LMC_ERR_READ_BACK;
     for (i = lmc__find_segment(run, offset); size != 0; i++) {
         const lmc__segment *s = &run->segments[i];
         const uint64_t at = offset - s->start; /* not 0 only in the first */

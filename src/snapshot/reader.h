@@ -26,21 +26,13 @@
  *     bytes of a file -> of its stream -> runs that hold them -> blocks of each -> waves -> dst
  *
  * A block that is wanted whole is decoded where it belongs in dst, also over its own prediction,
- * which is read to that place. Only the first and the last of a range may be wanted in part, and
- * take a buffer.
- *
- * Chains. A delta's predictions are read from its base, which may be a reader itself, and so on
- * down to a full snapshot. Where all are cut alike, a block goes through them at one place:
- *
- *     dst  <- link 3: decode over <- link 2: decode over <- link 1: decode
- *
+ * which is read to that place: through all links of a chain of deltas, where all are cut alike.
  * Where they are not, a link is asked for less than a block, again and again for neighbours. It
  * then decodes to a *window*, from which the next questions are answered. What all of that may cost
  * is bounded (work.h). Links share the buffers of a lender: so nothing of the coder may be in use
  * while a prediction is read.
  *
- * Salvage reads what it found of a damaged file by this, too: with gaps in the tables, and a
- * read_run of its own. */
+ * Salvage reads by this, too: with gaps in the tables, and a read_run of its own. */
 struct lmc_reader {
     /* bytes of the source that are at hand, from held_at on: its end, while it is opened; later the
      * code of several runs; else none */
@@ -58,10 +50,7 @@ struct lmc_reader {
     lmc__coder own_coder, *coder;
     lmc__tables tables;
     lmc_snapshot_info info; /* what the header tells; all features, if it is lost */
-    /* the tables have no gaps: every byte of a file is in a run, every block's place is known */
-    int is_complete;
-    /* it is that of a lmc_salvage */
-    int is_salvage;
+    int is_salvage;         /* it is that of a lmc_salvage: the tables may have gaps */
     lmc__origin origin;
     lmc__windows as_base, back;   /* for readers of this as a base; for its own runs */
     lmc__meter own_meter, *meter; /* the chain's: own_meter, or that of the base or lender */
@@ -90,12 +79,11 @@ static lmc__reader_run *lmc__run_at(const lmc_reader *r, size_t i)
     return lmc__table_run(&r->tables, i);
 }
 
-/* Where the blocks of a run begin, and behind them where they end: if their rows were read. Valid
- * until those of another run are. */
-static const uint64_t *lmc__blocks_of(const lmc_reader *r, size_t number)
+/* Block i of a run whose rows were read. Valid until those of another run are. */
+static const lmc__block_place *lmc__block_at(const lmc_reader *r, size_t number, uint64_t i)
 {
-    return (const uint64_t *)(const void *)r->tables.block_at.data +
-           lmc__run_at(r, number)->first_block;
+    return (const lmc__block_place *)(const void *)r->tables.blocks.data +
+           lmc__run_at(r, number)->first_block + (size_t)i;
 }
 
 /* Bytes of the file's end that are read at first: in one request, for a source that is far away.
@@ -135,12 +123,6 @@ static enum lmc_status lmc__hold(lmc_reader *r, uint64_t offset, uint64_t size)
     return LMC_OK;
 }
 
-static void lmc__let_go(lmc_reader *r)
-{
-    lmc__free_buffer(&r->held);
-    r->held_at = 0;
-}
-
 /* The most bytes of index that the caller wants in memory. */
 static uint64_t lmc__index_limit(const lmc_reader *r)
 {
@@ -166,23 +148,6 @@ LMC__COLD static enum lmc_status lmc__read_index(lmc_reader *r, lmc__tables *t, 
     return LMC_OK;
 }
 
-/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
- * predict them are there. Those of a base only if that is at hand: a delta may be listed
- * without. */
-static enum lmc_status lmc__check_runs(lmc_reader *r)
-{
-    uint64_t total = 0;
-    size_t i;
-    for (i = 0; i < lmc__count_runs(&r->tables); i++) {
-        const lmc__run *const run = &lmc__run_at(r, i)->run;
-        if (!lmc__add_total(&total, run->size, r->options.max_total_size)) return LMC_ERR_LIMIT;
-        if (run->prediction != LMC__PREDICT_BASE || r->origin.base)
-            LMC__TRY(lmc__check_predictions(&r->origin, run, LMC_ERR_CORRUPT));
-        LMC__TRY(lmc__add_run(&r->origin, run));
-    }
-    return LMC_OK;
-}
-
 static enum lmc_status lmc__take_header(lmc_reader *r, const uint8_t *header)
 {
     lmc__get_header_info(&r->info, header);
@@ -198,78 +163,73 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
     return lmc__take_header(r, header);
 }
 
-/* The rows of a run, made of the headers of its blocks, each of which says where the next one
- * begins. code: all of the run's. */
-static enum lmc_status lmc__make_rows(const lmc_reader *r, const lmc__reader_run *run,
-                                      const uint8_t *code, uint8_t *rows)
-{
-    size_t left = (size_t)(run->end - run->at), i;
-    for (i = 0; i < run->run.n_blocks; i++, rows += LMC__BLOCK_ENTRY_SIZE) {
-        lmc_block_info info;
-        LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
-        LMC__VALID(info.encoded_size <= left);
-        lmc__store32(rows, (uint32_t)info.encoded_size);
-        lmc__store32(rows + 4, lmc__load32(code + LMC__BLOCK_CRC_AT));
-        code += info.encoded_size;
-        left -= info.encoded_size;
-    }
-    return LMC_OK;
-}
-
-/* The rows of a run: where its blocks are. Once they were read, they stay. code: all of the run's,
- * of which they are made; or NULL: they are read from BLKS. */
+/* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
+ * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the room
+ * for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
     lmc__reader_run *const run = lmc__run_at(r, number);
-    const size_t rows_at = t->rows.size, first_block = t->block_at.size / 8;
-    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n;
-    uint64_t at = run->at, *block_at;
+    const uint64_t n = run->run.n_blocks, size = LMC__BLOCK_ENTRY_SIZE * n,
+                   rows_at = t->rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t at = run->at;
+    lmc__block_place *place;
+    uint8_t *row;
     size_t i;
     if (run->first_block != SIZE_MAX) return LMC_OK;
-    if (t->rows.size + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__reserve(&t->rows, size));
-    LMC__TRY(lmc__reserve(&t->block_at, 8 * (n + 1)));
-    if (code) LMC__TRY(lmc__make_rows(r, run, code, t->rows.data + rows_at));
-    else
-        LMC__TRY(lmc__read_at(
-            r, t->rows_offset + LMC__SECTION_HEADER_SIZE + LMC__BLOCK_ENTRY_SIZE * run->first_row,
-            t->rows.data + rows_at, (size_t)size));
-    block_at = (uint64_t *)(void *)t->block_at.data + first_block;
-    for (i = 0; i < n; i++) {
-        const uint32_t encoded = lmc__load32(t->rows.data + rows_at + LMC__BLOCK_ENTRY_SIZE * i);
+    if (t->blocks.size / 2 + size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__reserve(&t->blocks, 2 * size));
+    row = t->blocks.data + t->blocks.size + (size_t)size;
+    if (!code)
+        LMC__TRY(
+            lmc__read_at(r, rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row, row, (size_t)size));
+    place = (lmc__block_place *)(void *)(t->blocks.data + t->blocks.size);
+    for (i = 0; i < n; i++, place++, row += LMC__BLOCK_ENTRY_SIZE) {
+        uint32_t encoded, header_crc;
+        if (code) {
+            const size_t left = (size_t)(run->end - at);
+            lmc_block_info info;
+            LMC__TRY(lmc__read_block_info(r->coder->wave.k, code, left, (uint32_t)i, &info));
+            LMC__VALID(info.encoded_size <= left);
+            encoded = (uint32_t)info.encoded_size;
+            header_crc = lmc__load32(code + LMC__BLOCK_CRC_AT);
+            code += encoded;
+        } else {
+            encoded = lmc__load32(row);
+            header_crc = lmc__load32(row + 4);
+        }
         LMC__VALID(encoded > LMC_BLOCK_HEADER_SIZE &&
                    encoded <= LMC_BLOCK_HEADER_SIZE + lmc__block_size_at(&run->run, i));
-        block_at[i] = at;
+        place->at = at;
+        place->size = encoded;
+        place->header_crc = header_crc;
         at += encoded;
     }
     LMC__VALID(at == run->end); /* R8-8 */
-    block_at[i] = at;
-    t->rows.size += (size_t)size;
-    t->block_at.size += 8 * ((size_t)n + 1);
-    run->rows_at = rows_at;
-    run->first_block = first_block;
+    run->first_block = t->blocks.size / sizeof *place;
+    t->blocks.size += 2 * (size_t)size;
     return LMC_OK;
 }
 
-/* Those that came with the index. Wrong ones are no reason not to open the file: whoever wants them
- * will be told. */
-static enum lmc_status lmc__keep_rows(lmc_reader *r)
+/* Of runs in their order: the snapshot's size is within the caller's limit, and the bytes that
+ * predict them are there. Rows that came with the index are kept; wrong ones are no reason not to
+ * open the file: whoever wants them will be told. */
+static enum lmc_status lmc__check_runs(lmc_reader *r)
 {
-    const uint64_t from = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    const uint64_t rows_at = r->tables.rows_offset + LMC__SECTION_HEADER_SIZE;
+    uint64_t total = 0;
     size_t i;
     for (i = 0; i < lmc__count_runs(&r->tables); i++) {
+        const lmc__reader_run *const run = lmc__run_at(r, i);
         enum lmc_status status = LMC_OK;
-        if (from + LMC__BLOCK_ENTRY_SIZE * lmc__run_at(r, i)->first_row >= r->held_at)
+        if (!lmc__add_total(&total, run->run.size, r->options.max_total_size)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__check_predictions(&r->origin, &run->run, LMC_ERR_CORRUPT));
+        LMC__TRY(lmc__add_run(&r->origin, &run->run));
+        if (rows_at + LMC__BLOCK_ENTRY_SIZE * run->first_row >= r->held_at)
             status = lmc__load_rows(r, i, NULL);
         if (status != LMC_ERR_CORRUPT) LMC__TRY(status);
     }
     return LMC_OK;
-}
-
-static const uint8_t *lmc__row_at(const lmc__tables *t, const lmc__reader_run *run, uint64_t block)
-{
-    return t->rows.data + run->rows_at + LMC__BLOCK_ENTRY_SIZE * (size_t)block;
 }
 
 /* One read: the tail, which has the trailer, mostly the index and the rows, and a copy of the
@@ -281,16 +241,16 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     const uint64_t total = r->source.size;
     const size_t tail_size = (size_t)lmc__min64(total, LMC__TAIL_SIZE);
     const lmc__kernels *k = r->coder->wave.k;
-    uint8_t header[LMC__HEADER_SIZE], trailer[LMC__TRAILER_SIZE];
+    uint8_t header[LMC__HEADER_SIZE];
+    const uint8_t *trailer;
     uint64_t index_at, index_size, offset = 0;
     lmc__section section;
     int has_header;
-
     LMC__TRY(lmc__hold(r, total - tail_size, tail_size));
     has_header = tail_size == total || memcmp(r->held.data + tail_size - 8, lmc__end_magic, 8) != 0;
     if (has_header) LMC__TRY(lmc__open_header(r, header));
     LMC__CHECK(total >= LMC__HEADER_SIZE + LMC__TRAILER_SIZE, LMC_ERR_TRUNCATED);
-    LMC__TRY(lmc__read_at(r, total - LMC__TRAILER_SIZE, trailer, LMC__TRAILER_SIZE));
+    trailer = r->held.data + tail_size - LMC__TRAILER_SIZE;
     LMC__CHECK(memcmp(trailer + 32, lmc__end_magic, 8) == 0, LMC_ERR_TRUNCATED);
     index_at = lmc__load64(trailer);
     index_size = lmc__load64(trailer + 8);
@@ -306,9 +266,7 @@ LMC__COLD static enum lmc_status lmc__open_intact(lmc_reader *r)
     LMC__VALID(offset == index_at);
     if (!has_header) LMC__TRY(lmc__take_header(r, r->tables.index.data + LMC__SECTION_HEADER_SIZE));
     LMC__TRY(lmc__check_runs(r));
-    LMC__TRY(lmc__keep_rows(r));
-    lmc__let_go(r);
-    r->is_complete = 1;
+    lmc__free_buffer(&r->held);
     return LMC_OK;
 }
 
@@ -325,18 +283,9 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
     return lmc__stream_of(r, f);
 }
 
-/* In tables with gaps a byte of a stream may be in no run, or in one of which nothing but the
- * number is known. */
-static int lmc__is_in_run(const lmc_reader *r, const lmc__stream *stream, size_t number,
-                          uint64_t position)
-{
-    return number < stream->first_run + stream->n_runs &&
-           lmc__run_at(r, number)->run.start <= position &&
-           position - lmc__run_at(r, number)->run.start < lmc__run_at(r, number)->run.size;
-}
-
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. Of one without runs (salvage): first_run. */
+ * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without runs
+ * first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -356,10 +305,12 @@ static enum lmc_status lmc__locate_block(lmc_reader *r, size_t number, uint64_t 
 {
     const lmc__reader_run *const run = lmc__run_at(r, number);
     const uint64_t block = (position - run->run.start) / run->run.block_size;
+    const lmc__block_place *place;
     *found = is_end ? run->end : run->at;
     if (block == (is_end ? run->run.n_blocks - 1 : 0)) return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    *found = lmc__blocks_of(r, number)[block + (is_end ? 1 : 0)];
+    place = lmc__block_at(r, number, block);
+    *found = place->at + (is_end ? place->size : 0);
     return LMC_OK;
 }
 
@@ -440,13 +391,11 @@ static enum lmc_status lmc__read_predictions(lmc_reader *r, lmc__wanted *x)
 static enum lmc_status lmc__read_known_block(const lmc_reader *r, size_t number, uint64_t block,
                                              const uint8_t *src, lmc_block_info *info)
 {
-    const lmc__reader_run *run = lmc__run_at(r, number);
-    const uint8_t *entry = lmc__row_at(&r->tables, run, block);
-    LMC__TRY(
-        lmc__read_block_info(r->coder->wave.k, src, lmc__load32(entry), (uint32_t)block, info));
-    LMC__VALID(info->encoded_size == lmc__load32(entry) &&
-               lmc__load32(src + LMC__BLOCK_CRC_AT) == lmc__load32(entry + 4));
-    LMC__VALID(info->size == lmc__block_size_at(&run->run, block));
+    const lmc__block_place *const place = lmc__block_at(r, number, block);
+    LMC__TRY(lmc__read_block_info(r->coder->wave.k, src, place->size, (uint32_t)block, info));
+    LMC__VALID(info->encoded_size == place->size &&
+               lmc__load32(src + LMC__BLOCK_CRC_AT) == place->header_crc);
+    LMC__VALID(info->size == lmc__block_size_at(&lmc__run_at(r, number)->run, block));
     return lmc__check_block_features(src, r->info.features);
 }
 
@@ -456,11 +405,10 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
     lmc_reader *const r = (lmc_reader *)arg;
     lmc__snapshot_job *const block_job = lmc__job_at(r->coder, index);
     lmc__job *const job = &block_job->job;
-    const uint64_t *const block_at = lmc__blocks_of(r, block_job->run) + job->number;
+    const lmc__block_place *const place = lmc__block_at(r, block_job->run, job->number);
     job->status = LMC_OK;
     if (r->options.parallel_reads) /* src is in the coder's buffer */
-        job->status = lmc__read_at(r, block_at[0], (uint8_t *)(uintptr_t)job->src,
-                                   (size_t)(block_at[1] - block_at[0]));
+        job->status = lmc__read_at(r, place->at, (uint8_t *)(uintptr_t)job->src, place->size);
     if (job->status == LMC_OK)
         job->status = lmc__read_known_block(r, block_job->run, job->number, job->src, &job->info);
     if (job->status == LMC_OK && job->info.has_prediction && !job->base)
@@ -476,7 +424,7 @@ static void lmc__read_block_task(void *arg, size_t index, unsigned worker)
 static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint64_t first, size_t n)
 {
     const lmc__run *const run = &lmc__run_at(r, x->number)->run;
-    const uint64_t *const block_at = lmc__blocks_of(r, x->number);
+    const lmc__block_place *const place = lmc__block_at(r, x->number, 0);
     const uint8_t *const base = lmc__part_base(r, run)->data;
     lmc__coder *const c = r->coder;
     uint64_t wanted = 0;
@@ -489,14 +437,14 @@ static enum lmc_status lmc__read_wave(lmc_reader *r, const lmc__wanted *x, uint6
         memset(block_job, 0, sizeof *block_job);
         block_job->run = x->number;
         job->number = (uint32_t)block;
-        job->src = c->in[0].data + (size_t)(block_at[block] - block_at[x->first]);
+        job->src = c->in[0].data + (size_t)(place[block].at - place[x->first].at);
         job->skip = at < x->offset ? (size_t)(x->offset - at) : 0;
         job->keep = (size_t)lmc__min64(size - job->skip, x->end - (at + job->skip));
         job->dst = x->dst + (size_t)(at + job->skip - x->offset);
         if (run->prediction != LMC__PREDICT_ZERO)
             job->base = job->keep == size ? job->dst : base + (at < x->offset ? 0 : x->head);
         job->is_own = lmc__is_own_prediction(run);
-        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + (block_at[block + 1] - block_at[block])));
+        LMC__TRY(lmc__spend(r->meter, (uint64_t)size + place[block].size));
         wanted += job->keep;
         if (r->digester) LMC__TRY(lmc__plan_pieces(c, r->digester, block_job, job->keep));
         /* a block of several pieces is read again */
@@ -522,13 +470,15 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     lmc__wanted x = {number, offset, offset + size, dst, offset / run->block_size, 0, 0};
     const uint64_t last = (x.end - 1) / run->block_size;
     for (; x.first <= last; x.first += x.n) {
-        const uint64_t *block_at = lmc__blocks_of(r, number) + x.first;
-        const uint64_t left = last - x.first + 1;
+        const lmc__block_place *place = lmc__block_at(r, number, x.first);
+        const uint64_t left = last - x.first + 1, from = place->at;
+        uint64_t code_size;
         size_t done, n;
         x.n = (size_t)lmc__min64(wave, left);
         while (!r->options.parallel_reads && x.n < left &&
-               block_at[x.n + 1] - block_at[0] <= LMC__FETCH_SIZE)
+               place[x.n].at + place[x.n].size - from <= LMC__FETCH_SIZE)
             x.n++;
+        code_size = place[x.n - 1].at + place[x.n - 1].size - from;
         if (run->prediction != LMC__PREDICT_ZERO) {
             lmc__digester *const digester = r->digester;
             enum lmc_status status;
@@ -536,14 +486,12 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
             status = lmc__read_predictions(r, &x);
             r->digester = digester;
             LMC__TRY(status);
-            block_at = lmc__blocks_of(r, number) + x.first;
         }
         LMC__TRY(lmc__set_coder(r->coder, largest, 1, 1));
         if (r->options.parallel_reads) {
             r->coder->in[0].size = 0;
-            LMC__TRY(lmc__reserve(&r->coder->in[0], block_at[x.n] - block_at[0]));
-        } else if (!has_code)
-            LMC__TRY(lmc__read_to(r, &r->coder->in[0], block_at[0], block_at[x.n] - block_at[0]));
+            LMC__TRY(lmc__reserve(&r->coder->in[0], code_size));
+        } else if (!has_code) LMC__TRY(lmc__read_to(r, &r->coder->in[0], from, code_size));
         for (done = 0; done < x.n; done += n) {
             n = lmc__min(wave, x.n - done);
             LMC__TRY(lmc__read_wave(r, &x, x.first + done, n));
@@ -552,14 +500,14 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The reader's read_run. Of a run that is wanted whole, and is not too large, the code is read in
+/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large, the code is read in
  * one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
     lmc__reader_run *const run = lmc__run_at(r, number);
     lmc__tables *const t = &r->tables;
-    const size_t rows_size = t->rows.size, blocks_size = t->block_at.size;
+    const size_t blocks_size = t->blocks.size;
     enum lmc_status status;
     if (run->first_block != SIZE_MAX || size != run->run.size || r->options.parallel_reads ||
         run->run.prediction != LMC__PREDICT_ZERO || run->end - run->at > LMC__FETCH_SIZE) {
@@ -570,9 +518,8 @@ static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint6
     LMC__TRY(lmc__load_rows(r, number, r->coder->in[0].data));
     status = lmc__read_blocks(r, number, offset, dst, size, 1);
     if (status != LMC_OK) { /* the code may be wrong, and so its rows */
-        t->rows.size = rows_size;
-        t->block_at.size = blocks_size;
-        run->first_block = run->rows_at = SIZE_MAX;
+        t->blocks.size = blocks_size;
+        run->first_block = SIZE_MAX;
     }
     return status;
 }
@@ -620,8 +567,9 @@ static enum lmc_status lmc__read_stream(lmc_reader *r, lmc__windows *windows, si
         const lmc__run *run;
         const uint8_t *found;
         uint64_t at;
-        LMC__CHECK(lmc__is_in_run(r, stream, number, offset), LMC_ERR_LOST);
+        LMC__CHECK(number < stream->first_run + stream->n_runs, LMC_ERR_LOST);
         run = &lmc__run_at(r, number)->run;
+        LMC__CHECK(run->start <= offset && offset - run->start < run->size, LMC_ERR_LOST);
         LMC__CHECK(windows != &r->back || run->prediction != LMC__PREDICT_OWN, LMC_ERR_LOST);
         at = offset - run->start;
         part = (size_t)lmc__min64(size, run->size - at);
@@ -650,7 +598,7 @@ static enum lmc_status lmc__read_range(lmc_reader *r, lmc__windows *windows, siz
     const int is_outermost = lmc__begin_work(r->meter, size, r->n_links, !windows);
     const enum lmc_status status =
         lmc__read_stream(r, windows, file_number, offset, (uint8_t *)dst, size);
-    lmc__let_go(r);
+    lmc__free_buffer(&r->held);
     lmc__end_work(r->meter, is_outermost);
     return status;
 }

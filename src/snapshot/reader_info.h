@@ -70,42 +70,32 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_read_section(lmc_reader *r, size_t 
     return LMC_OK;
 }
 
-/* The body of the section of SHA-256. Of several sections the first bytes tell; they are read one
- * after another, as hardly any file has more than one. */
-LMC__COLD static enum lmc_status lmc__read_hash_body(lmc_reader *r, lmc__buffer *body)
-{
-    uint64_t size;
-    char kind[5];
-    size_t i;
-    for (i = 0; lmc_reader_get_section(r, i, kind, &size) == LMC_OK; i++) {
-        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
-        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
-        body->size = 0;
-        LMC__TRY(lmc__append(body, NULL, (size_t)size));
-        LMC__TRY(lmc_reader_read_section(r, i, body->data, body->size));
-        if (lmc__is_hash_body(body->data, body->size)) return LMC_OK;
-    }
-    body->size = 0;
-    return LMC_ERR_NOT_FOUND;
-}
-
-/* The section of hashes, to r->hashes, once. It is as the tables and the metadata say: so whoever
- * trusts Snapshot_Hash may trust these and the hashes of content, too. */
+/* The section of hashes, to r->hashes, once. Of several sections of that kind the first bytes tell.
+ * It is as the tables and the metadata say: so whoever trusts Snapshot_Hash may trust these and the
+ * hashes of content, too. */
 LMC__COLD static enum lmc_status lmc__read_hashes(lmc_reader *r)
 {
     const lmc__tables *const t = &r->tables;
-    const lmc__metadata_entry *const entry =
-        (const lmc__metadata_entry *)(const void *)t->metadata.data;
-    const uint8_t *first = NULL; /* of the metadata, which lies side by side in the index */
-    enum lmc_status status;
-    if (r->hashes.size != 0) return LMC_OK;
-    if (t->n_metadata) first = entry->value - strlen((const char *)t->keys.data) - 8;
-    status = lmc__read_hash_body(r, &r->hashes);
-    if (status == LMC_OK)
-        status = lmc__check_snapshot_hash(&r->hashes, &t->listing, first, (uint32_t)t->n_metadata,
-                                          &r->coder->in[0]);
-    if (status != LMC_OK) r->hashes.size = 0;
-    return status;
+    lmc__buffer *const body = &r->hashes;
+    size_t i;
+    for (i = 0; body->size == 0; i++) {
+        enum lmc_status status;
+        uint64_t size;
+        char kind[5];
+        int is_hash;
+        LMC__TRY(lmc_reader_get_section(r, i, kind, &size));
+        if (memcmp(kind, "hash", 4) != 0 || size < LMC__HASH_HEAD_SIZE) continue;
+        if (size > lmc__index_limit(r)) return LMC_ERR_LIMIT;
+        LMC__TRY(lmc__append(body, NULL, (size_t)size));
+        status = lmc_reader_read_section(r, i, body->data, body->size);
+        is_hash = status == LMC_OK && lmc__is_hash_body(body->data, body->size);
+        if (is_hash)
+            status = lmc__check_snapshot_hash(body, &t->listing, t->metadata_at, t->n_metadata,
+                                              &r->coder->in[0]);
+        if (status != LMC_OK || !is_hash) body->size = 0;
+        LMC__TRY(status);
+    }
+    return LMC_OK;
 }
 
 LMC_API enum lmc_status lmc_reader_read_snapshot_hash(lmc_reader *r, uint8_t hash[32])
@@ -180,7 +170,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_size(const lmc_reader *r, s
 {
     const lmc__stream *stream;
     if (!r || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     *encoded_size = 0;
@@ -204,7 +194,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_encoded_range(lmc_reader *r, size_t
     const lmc__stream *stream;
     uint64_t from = 0, to = 0, last;
     if (!r || !encoded_offset || !encoded_size) return LMC_ERR_ARGUMENT;
-    if (!r->is_complete) return LMC_ERR_LOST;
+    if (r->is_salvage) return LMC_ERR_LOST;
     stream = lmc__stream_range(r, file_number, &offset, size);
     if (!stream) return LMC_ERR_ARGUMENT;
     if (size != 0) { /* there may be no run at all */

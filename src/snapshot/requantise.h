@@ -133,7 +133,6 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const uint64_t *block_at;
     const size_t ws_size =
         lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
     enum lmc_status status = LMC_OK;
@@ -147,17 +146,16 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    block_at = lmc__blocks_of(r, number);
     memset(&in, 0, sizeof in);
     in.alloc_user = q->alloc_user;
     ws = in;
     status = lmc__reserve(&ws, ws_size);
     for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
-        const size_t size = (size_t)(block_at[block + 1] - block_at[block]);
+        const lmc__block_place *const place = lmc__block_at(r, number, block);
         lmc_block_info info;
         in.size = 0;
-        status = lmc__reserve(&in, size);
-        if (status == LMC_OK) status = lmc__read_at(r, block_at[block], in.data, size);
+        status = lmc__reserve(&in, place->size);
+        if (status == LMC_OK) status = lmc__read_at(r, place->at, in.data, place->size);
         if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
         if (status == LMC_OK)
             status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,

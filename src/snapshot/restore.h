@@ -31,23 +31,21 @@
  *     in[1]  |      room     |=== bl|ock 2 ======|=== block 3 ===|== ...
  *                             at ^  ^ next_room: what the stream brought
  *
- * Decoding a wave frees the buffer that its blocks were in, so that reading can go on there while
- * the next wave is decoded. A wave ends where its decoded bytes do not fit into `out`, where a
- * block of it lies in the buffer that is to be read to (is_other_used), and before a section that
- * refers to this snapshot.
+ * A wave ends where its decoded bytes do not fit into `out`, where a block of it lies in the buffer
+ * that is to be read to, and before a section that refers to this snapshot. A block goes to write()
+ * after its CRC was compared, in order, one wave later; with write_at, in the wave that decodes it,
+ * if its stream is one file. begin_file and end_file come between waves.
  *
  * What is asked for (lmc__fetch) is at most a block and its header, or a section's fixed fields;
  * bodies are taken as they come: so a hostile size makes nothing grow before as many bytes have
- * come.
- *
- * A block goes to write() after its CRC was compared, in order, one wave later; with write_at, in
- * the wave that decodes it, if its stream is one file. begin_file and end_file come between waves.
- * Names, sizes and fingerprints are known to be right at the end, by the index. */
+ * come. Names, sizes and fingerprints are known to be right at the end, by the index. */
 typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
-    lmc__buffer key;            /* of the metadata, with a zero byte behind it */
+    lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -67,7 +65,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -87,9 +84,6 @@ typedef struct lmc__restorer {
 
     /* -- the wave at hand -- */
     size_t largest; /* decoded bytes of the largest block of the run */
-    /* In place: an earlier attempt has written its blocks, so they are compared, and not written
-     * again. A wave has only blocks of one sort. */
-    int is_written;
 } lmc__restorer;
 #define LMC__RESTORER_BUFFERS LMC__ROW(lmc__restorer, body, options)
 
@@ -109,9 +103,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
     const lmc_file *const file = &lmc__restored_file(r)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -133,13 +126,19 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, &f->file);
     if (f->is_unread) {
-        f->unread_at = r->index.fingerprints_at - 4;
+        f->unread_at = (size_t)(r->digester.fingerprints - r->index.entries.data) - 4;
         lmc__set_facts(r, f, NULL);
     }
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
+}
+
+static enum lmc_status lmc__next_restored(lmc__restorer *r)
+{
+    LMC__TRY(lmc__end_restored(r));
+    r->file++;
+    return lmc__begin_restored(r);
 }
 
 /* What a wave has decoded, at data, is to be written with the next one; where files end in it, all
@@ -151,16 +150,14 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
         size_t size = 0; /* of those pieces that are the file's */
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
-        if (!r->is_written && !r->coder.write_at) LMC__TRY(lmc__add_part(&r->coder, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
+        if (!r->coder.is_written && !r->coder.write_at)
+            LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
         data += size;
-        LMC__TRY(lmc__end_restored(r));
-        r->file++;
-        LMC__TRY(lmc__begin_restored(r));
+        LMC__TRY(lmc__next_restored(r));
     }
     r->coder.pieces.size = 0;
     return LMC_OK;
@@ -177,16 +174,15 @@ static enum lmc_status lmc__decode_wave(lmc__restorer *r)
     const size_t size_of_wave = c->n_jobs ? out->size : 0;
     lmc__want(c, NULL, 0);
     if (is_reading) {
-        uint64_t size = LMC__FIRST_READ_SIZE;
+        uint64_t size;
         r->next_room = lmc_block_bound(r->largest);
-        if (r->largest)
-            size = lmc__count_workers(c->parallel) *
-                   (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE);
-        size = lmc__min64(size, r->read_limit);
+        size =
+            lmc__min64(r->read_limit,
+                       lmc__count_workers(c->parallel) *
+                           (uint64_t)(r->largest > LMC__READ_SIZE ? r->next_room : LMC__READ_SIZE));
         r->read_limit = 4 * size;
         next->size = 0;
-        /* after which size is no more than a size_t holds */
-        LMC__TRY(lmc__reserve(next, r->next_room + size));
+        LMC__TRY(lmc__reserve(next, r->next_room + size)); /* so that a size_t holds it */
         lmc__want(c, next->data + r->next_room, (size_t)size);
     }
     LMC__TRY(lmc__run_step(c));
@@ -326,12 +322,8 @@ static enum lmc_status lmc__restore_stream_end(lmc__restorer *r)
     if (stream->is_unknown) stream->size = r->position;
     LMC__VALID(r->position == stream->size);
     LMC__TRY(lmc__decode_wave(r));
-    LMC__TRY(lmc__end_restored(r));
-    while (++r->file < l->n_files) {
-        LMC__TRY(lmc__begin_restored(r));
-        LMC__TRY(lmc__end_restored(r));
-    }
-    return LMC_OK;
+    while (r->file + 1 < l->n_files) LMC__TRY(lmc__next_restored(r));
+    return lmc__end_restored(r);
 }
 
 static enum lmc_status lmc__plan_stream(lmc__restorer *r, lmc__snapshot_job *job, size_t size)
@@ -371,12 +363,11 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     LMC__TRY(lmc__check_block_features(r->at, lmc__get_features(r->header)));
     if (is_done && size > r->options->done_size - n_before) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__fetch_all(r, info.encoded_size));
-    out = &c->out[c->out_number]; /* fetching may have changed the number, and so may coding */
-    if (c->n_jobs && (size > out->cap - out->size || r->is_written != is_done))
-        LMC__TRY(lmc__decode_wave(r));
-    r->is_written = is_done;
     out = &c->out[c->out_number];
-    /* pointers into it from now on */
+    if (c->n_jobs && (size > out->cap - out->size || c->is_written != is_done))
+        LMC__TRY(lmc__decode_wave(r));
+    c->is_written = is_done;
+    out = &c->out[c->out_number]; /* another one, perhaps; pointers into it from now on */
     if (c->n_jobs == 0) LMC__TRY(lmc__reserve(out, lmc__get_wave_size(c, r->largest)));
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job; /* all zero */
@@ -387,7 +378,6 @@ static enum lmc_status lmc__restore_block(lmc__restorer *r, const lmc__run *run,
     job->keep = size;
     job->streaming = lmc__no_streaming;
     job->is_own = lmc__is_own_prediction(run);
-    block_job->is_written = is_done;
     block_job->file_offset = run->start + offset; /* of a stream that is one file */
     if (info.has_prediction) LMC__VALID(run->prediction != LMC__PREDICT_ZERO);
     if (is_done) {
@@ -430,8 +420,7 @@ static enum lmc_status lmc__restore_run(lmc__restorer *r, const lmc__section *se
     LMC__TRY(lmc__check_run_features(&run, lmc__get_features(r->header)));
     if (!lmc__add_total(&r->total, run.size, r->options->max_total_size)) return LMC_ERR_LIMIT;
     unread = lmc__why_unread(r, &run);
-    if (unread == LMC_OK || run.prediction == LMC__PREDICT_OWN)
-        LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
+    LMC__TRY(lmc__check_predictions(&r->origin, &run, LMC_ERR_CORRUPT));
     LMC__TRY(lmc__add_run(&r->origin, &run));
     LMC__TRY(lmc__index_section(&r->index, section->kind, r->body.data, r->body.size));
     if (run.prediction == LMC__PREDICT_OWN && unread == LMC_OK) {
@@ -460,54 +449,50 @@ static enum lmc_status lmc__restore_rows(lmc__restorer *r, const lmc__section *s
 }
 
 /* The INDX section. Its entries must be those that were built on the way, byte for byte. What is
- * left is the counts, the metadata (*metadata: where that begins, n entries), the snapshot's
- * fingerprint and hashes. What is not known of files is what the index says. */
+ * left is the counts, the metadata, the snapshot's fingerprint and hashes. What is not known of
+ * files is what the index says. */
 static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *section,
-                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE],
-                                          lmc__cursor *metadata, uint32_t *n)
+                                          uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
-    lmc__index_head head;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
+    const uint8_t *head, *metadata;
+    uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
-    lmc__get_index_head(&head, r->body.data);
-    LMC__VALID(memcmp(head.header, r->header, LMC__HEADER_SIZE) == 0); /* R8-3 */
-    LMC__VALID(head.n_sections == n_sections);                         /* R8-5 */
-    c.p = r->body.data + LMC__INDEX_BODY_SIZE;
-    c.end = r->body.data + r->body.size;
+    LMC__VALID(r->body.size >= entries->size);
+    head = r->body.data;
+    LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
+    LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
-            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    *metadata = c;
-    *n = head.n_metadata;
-    LMC__TRY(lmc__check_metadata(&c, *n));
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), head);
+    LMC__VALID(memcmp(head + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    metadata = c.p = head + entries->size;
+    c.end = head + r->body.size;
+    n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
+    LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
-    LMC__TRY(lmc__collect_items(&r->items, &r->listing));
-    lmc__snapshot_fingerprint(&r->items, fingerprint);
-    LMC__VALID(memcmp(head.fingerprint, fingerprint, LMC_FINGERPRINT_SIZE) == 0); /* R8-4 */
+    LMC__TRY(lmc__identify_listing(&r->items, &r->listing, fingerprint));
+    LMC__VALID(memcmp(head + LMC__INDEX_FINGERPRINT_AT, fingerprint, LMC_FINGERPRINT_SIZE) ==
+               0); /* R8-4 */
     if (r->hashes.size == 0) return LMC_OK;
-    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata->p, *n, &r->items));
+    LMC__TRY(lmc__check_snapshot_hash(&r->hashes, &r->listing, metadata, n_metadata, &r->items));
     LMC__VALID(memcmp(r->hashes.data + LMC__HASH_BODY_SIZE, found->data, found->size) == 0);
     return LMC_OK;
 }
 
-static enum lmc_status lmc__restore_metadata(lmc__restorer *r, lmc__cursor *c, uint32_t n)
+static enum lmc_status lmc__restore_metadata(const lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
-    for (; n > 0 && o->metadata; n--) {
-        const uint32_t key_size = lmc__take32(c), value_size = lmc__take32(c);
-        const uint8_t *const key = lmc__take_bytes(c, key_size);
-        r->key.size = 0;
-        LMC__TRY(lmc__append(&r->key, key, key_size));
-        LMC__TRY(lmc__append(&r->key, "", 1));
-        LMC__TRY(o->metadata(o->user, (const char *)r->key.data, lmc__take_bytes(c, value_size),
-                             value_size));
-    }
+    const lmc__metadata_entry *const entries =
+        (const lmc__metadata_entry *)(const void *)r->metadata.data;
+    size_t i;
+    for (i = 0; o->metadata && i < r->metadata.size / sizeof *entries; i++)
+        LMC__TRY(o->metadata(o->user, (const char *)r->keys.data + entries[i].key_at,
+                             entries[i].value, entries[i].size));
     return LMC_OK;
 }
 
@@ -516,8 +501,6 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
 {
     const lmc__kernels *k = r->coder.wave.k;
     lmc__section section;
-    lmc__cursor metadata;
-    uint32_t n_metadata;
     uint64_t index_at;
     LMC__TRY(lmc__fetch(r, LMC__HEADER_SIZE));
     if (r->end - r->at < (ptrdiff_t)LMC__HEADER_SIZE)
@@ -543,14 +526,14 @@ static enum lmc_status lmc__restore(lmc__restorer *r, uint8_t fingerprint[LMC_FI
         }
     }
     if (r->options->done_size > r->total) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__restore_index(r, &section, fingerprint, &metadata, &n_metadata));
+    LMC__TRY(lmc__restore_index(r, &section, fingerprint));
     LMC__TRY(lmc__fetch_all(r, LMC__TRAILER_SIZE));
     LMC__TRY(lmc__check_trailer(r->at, index_at, r->offset - index_at,
                                 r->offset + LMC__TRAILER_SIZE, k));
     (void)lmc__consume(r, LMC__TRAILER_SIZE);
     LMC__TRY(lmc__fetch(r, 1));
     LMC__VALID(r->at == r->end); /* R3-22: nothing follows the trailer */
-    LMC__TRY(lmc__restore_metadata(r, &metadata, n_metadata));
+    LMC__TRY(lmc__restore_metadata(r));
     return r->unread;
 }
 
@@ -572,7 +555,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -582,19 +564,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);

@@ -60,6 +60,7 @@ struct lmc_salvage {
     /* Bytes of the file from view_at on, read at once; the body of one section. */
     lmc__buffer view, body;
     lmc__buffer blocks; /* lmc__found_block, sorted by key when all are there. */
+    lmc__buffer rows;   /* Those of BLKS, of all runs: with has_rows. */
     /* The block that was decoded last: number i of those found is ranged - 1, and what it gave. It
      * may have bytes of several files. */
     lmc__buffer range;
@@ -80,7 +81,7 @@ struct lmc_salvage {
     uint64_t claimed; /* Bytes that were read twice. */
 
     /* -- what was found -- */
-    int has_rows; /* The rows are those of BLKS, for all runs. */
+    int has_rows;
 
     /* -- lmc_salvage_next -- */
     /* Where it is: file, byte of it, run; behind the last file, the block without a place. */
@@ -117,9 +118,10 @@ static size_t lmc__count_found(const lmc_salvage *s)
  * for which both are the same have the same content and number. */
 static uint64_t lmc__block_key(const lmc_salvage *s, size_t run, uint64_t block)
 {
-    return s->has_rows
-               ? lmc__load64(lmc__row_at(&s->reader.tables, lmc__run_at(&s->reader, run), block))
-               : (uint64_t)run << 32 | block;
+    return s->has_rows ? lmc__load64(s->rows.data +
+                                     LMC__BLOCK_ENTRY_SIZE *
+                                         (size_t)(lmc__run_at(&s->reader, run)->first_row + block))
+                       : (uint64_t)run << 32 | block;
 }
 
 /* Of the sorted ones the first that is not before the key. */

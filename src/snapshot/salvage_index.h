@@ -32,20 +32,14 @@ static int lmc__has_first_section(lmc_reader *r, const lmc__tables *t)
 /* The rows of all runs, whose section has its body there, if that is right. */
 static enum lmc_status lmc__take_rows(lmc_salvage *s, uint64_t at, uint64_t n_rows)
 {
-    lmc__tables *const t = &s->reader.tables;
     const uint64_t size = LMC__BLOCK_ENTRY_SIZE * n_rows;
     uint8_t crc[4];
-    size_t i;
     if (size > lmc__index_limit(&s->reader)) return LMC_OK;
-    LMC__TRY(lmc__reserve(&t->rows, size + 1)); /* so that data is not NULL */
+    LMC__TRY(lmc__reserve(&s->rows, size + 1)); /* so that data is not NULL */
     (void)lmc__read_rest(&s->reader, at - 4, crc, 4);
-    (void)lmc__read_rest(&s->reader, at, t->rows.data, (size_t)size);
-    if (s->reader.coder->wave.k->crc32c(0, t->rows.data, (size_t)size) != lmc__load32(crc))
+    (void)lmc__read_rest(&s->reader, at, s->rows.data, (size_t)size);
+    if (s->reader.coder->wave.k->crc32c(0, s->rows.data, (size_t)size) != lmc__load32(crc))
         return LMC_OK;
-    t->rows.size = (size_t)size;
-    for (i = 0; i < lmc__count_runs(t); i++)
-        lmc__table_run(t, i)->rows_at =
-            LMC__BLOCK_ENTRY_SIZE * (size_t)lmc__table_run(t, i)->first_row;
     s->has_rows = 1;
     return LMC_OK;
 }

@@ -17,10 +17,8 @@ static void lmc__take_values(const lmc_changes *changes, size_t n_before, const 
 {
     uint8_t *const values = (uint8_t *)changes->values;
     size_t j = n_before;
-#define LMC__CALL(w)                                                                               \
-    for (; j < changes->n; j++) memcpy(values + j * w, part + (changes->indices[j] - from) * w, w)
-    LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
 }
 
 LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
@@ -38,11 +36,8 @@ LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, c
         const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
         const uint32_t from = (uint32_t)(first + i);
         size_t listed = 0;
-#define LMC__CALL(w)                                                                               \
-    listed = lmc__list_words(changes->indices, n_before, changes->cap, now + i * w,                \
-                             before + i * w, n_part, w, from)
-        LMC__FOR_WIDTH(LMC__CALL)
-#undef LMC__CALL
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
         changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
         lmc__take_values(changes, n_before, now + i * width, from, width);
         if (listed == SIZE_MAX) {

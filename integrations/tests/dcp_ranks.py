@@ -17,7 +17,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-import lmc_codec.dcp
+from lmc_integrations.dcp import Reader, Writer
 
 
 def make(n_ranks):
@@ -58,7 +58,7 @@ def main(rank, n_ranks, directory, source, target):
         take_step(model, optimizer)  # so that there are states, and other ones
         model_state, optimizer_state = get_state_dict(model, optimizer)
         state = {"model": model_state, "optimizer": optimizer_state}
-        dcp.load(state, storage_reader=lmc_codec.dcp.Reader(base))
+        dcp.load(state, storage_reader=Reader(base))
         set_state_dict(model, optimizer, model_state_dict=state["model"], optim_state_dict=state["optimizer"])
         want = torch.load(directory / f"{source}.pt")
         got = dict(flatten({"model": get_state_dict(model, optimizer)[0], "optimizer": get_state_dict(model, optimizer)[1]}))
@@ -68,7 +68,7 @@ def main(rank, n_ranks, directory, source, target):
         take_step(model, optimizer)
     model_state, optimizer_state = get_state_dict(model, optimizer)
     state = {"model": model_state, "optimizer": optimizer_state}
-    writer = lmc_codec.dcp.Writer(directory / target, base=base, thread_count=2, sync_files=False)
+    writer = Writer(directory / target, base=base, thread_count=2, sync_files=False)
     if n_ranks == 2:
         dcp.async_save(state, storage_writer=writer).result()
     else:

@@ -1,10 +1,11 @@
-"""lmc_codec.dcp with the real torch.distributed.checkpoint: in one process, and in 1, 2 and 4 that reshard."""
+"""lmc_integrations.dcp with the real torch.distributed.checkpoint: in one process, and in 1, 2 and 4 that reshard. docs/dcp.md
+is a program, too."""
 
-import importlib
 import io
 import os
 import pickle
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -17,23 +18,26 @@ import torch.distributed.checkpoint as dcp  # noqa: E402
 from torch.distributed.checkpoint.metadata import MetadataIndex  # noqa: E402
 
 import lmc_codec  # noqa: E402
-import lmc_codec.dcp as lmc  # noqa: E402
+import lmc_integrations.dcp as lmc  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch: "assuming the intent is to save in a single process"
 # torch raises CheckpointException, which is a BaseException and no Exception
 
 
-def test_which_pytorch(monkeypatch):
-    """This one is named in the module and on the page; with another, what it lacks and which ran is said."""
-    release = ".".join(torch.__version__.split(".")[:2])
-    assert release in lmc.TESTED
-    assert f"PyTorch {release}" in (Path(__file__).parents[2] / "docs" / "dcp.md").read_text()
-    filesystem = sys.modules["torch.distributed.checkpoint.filesystem"]
-    monkeypatch.delattr(filesystem, "_StorageWriterTransforms")
-    monkeypatch.delitem(sys.modules, "lmc_codec.dcp")
-    monkeypatch.setattr(lmc_codec, "dcp", lmc)  # what is imported here is forgotten in the end
-    with pytest.raises(ImportError, match=r"ran with PyTorch [\d., ]+, and \S+ differs: .*_StorageWriterTransforms"):
-        importlib.import_module("lmc_codec.dcp")
+def test_the_page_of_dcp(tmp_path):
+    """The blocks that begin with "# run"; the others need what is not installed, and must compile."""
+    text = (Path(__file__).parents[2] / "docs" / "dcp.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    run = [block for block in blocks if block.startswith("# run\n")]
+    assert len(run) == 5 and len(blocks) == 7
+    for block in blocks:
+        compile(block, "dcp.md", "exec")
+    (tmp_path / "page.py").write_text("\n".join(run))
+    said = subprocess.run([sys.executable, "-W", "ignore", "page.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert said.returncode == 0, said.stderr
+    sizes = {path.parent.name: path.stat().st_size for path in tmp_path.glob("*/*.distcp")}
+    assert sizes["step-100"] < 0.8 * 2 * 2 * 512 * 513 and sizes["step-300"] < 0.3 * sizes["step-200"]
+    assert sizes["step-400"] < 0.1 * sizes["step-200"] and sizes["plain"] < 0.8 * 2 * 2 * 512 * 513
 
 
 @pytest.fixture
@@ -319,12 +323,43 @@ def test_damage(tmp_path, state):
 
 
 def test_refuses(tmp_path):
+    with pytest.raises(ValueError, match="threads is 0"):
+        lmc.Writer(tmp_path / "c", threads=0)
+    assert not (tmp_path / "c").exists()
     with pytest.raises(ValueError, match="_extensions"):
         lmc.Writer(tmp_path, _extensions=[lmc.Extension()])
     from torch.distributed.checkpoint.filesystem import SerializationFormat
 
     with pytest.raises(ValueError, match="serialization_format"):
         lmc.Writer(tmp_path, serialization_format=SerializationFormat.SAFETENSORS)
+
+
+class Sink:
+    def __init__(self, answer):
+        self.answer = answer
+
+    def write(self, data):
+        return self.answer
+
+    def flush(self):
+        pass
+
+    def close(self):
+        pass
+
+
+@pytest.mark.parametrize("answer, kind", [(0, OSError), (-1, OSError), (10**9, OSError), (1.5, TypeError), ("x", TypeError)])
+def test_what_sinks_answer(answer, kind):
+    with pytest.raises(kind, match=r"write\(\)"), lmc.Extension().transform_to(Sink(answer)) as stream:
+        stream.write(bytes(5000))
+
+
+def test_it_is_not_opened_in_parts(tmp_path, state):
+    save(state, tmp_path / "a")
+    with pytest.raises(lmc_codec.UnsupportedError, match="lmc_integrations.dcp.Reader"):
+        lmc_codec.open(tmp_path / "a" / "__0_0.distcp")
+    with pytest.raises(IsADirectoryError, match="lmc_integrations.dcp.Reader"):
+        lmc_codec.open(tmp_path / "a")
 
 
 class Pipe(io.RawIOBase):
