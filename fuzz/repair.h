@@ -232,11 +232,18 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
                                             uint32_t n)
 {
     uint8_t *const head = r->hash_head;
+    lmc__buffer keys, entries;
+    enum lmc_status status;
     lmc__cursor c;
     if (!head) return LMC_OK;
+    lmc__init_buffer(&keys, NULL);
+    lmc__init_buffer(&entries, NULL);
     c.p = p;
     c.end = end;
-    LMC__TRY(lmc__check_metadata(&c, n));
+    status = lmc__parse_metadata(&c, n, &keys, &entries);
+    lmc__free_buffer(&keys);
+    lmc__free_buffer(&entries);
+    LMC__TRY(status);
     LMC__TRY(lmc__hash_snapshot(head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE, &r->listing,
                                 r->hashes.data, p, n, &r->items));
     seal_section(head, lmc__load64(head + 4), r->k);
@@ -286,10 +293,10 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
         cap - at < 2 * LMC__SECTION_HEADER_SIZE + rows->size + body_size + LMC__TRAILER_SIZE)
         return size;
     (void)repair_snapshot_hash(r, body + n_known, body + body_size, n_metadata);
-    if (lmc__collect_items(&r->items, &r->listing) != LMC_OK) return size;
     memcpy(body, entries->data, entries->size);
+    if (lmc__identify_listing(&r->items, &r->listing, body + LMC__INDEX_FINGERPRINT_AT) != LMC_OK)
+        return size;
     memcpy(body, file, LMC__HEADER_SIZE);
-    lmc__snapshot_fingerprint(&r->items, body + LMC__INDEX_FINGERPRINT_AT);
     lmc__store32(body + LMC__INDEX_SECTIONS_AT, r->n_sections);
     lmc__store32(body + LMC__INDEX_METADATA_AT, n_metadata);
     put_section(r, file, &at, "BLKS", rows->data, rows->size);
@@ -425,8 +432,7 @@ void fuzz_repair_index(uint8_t *file, size_t size)
     memcpy(body, file, LMC__HEADER_SIZE);
     if (sound) {
         lmc__store32(body + LMC__INDEX_SECTIONS_AT, n_sections);
-        if (lmc__collect_items(&items, &listing) == LMC_OK)
-            lmc__snapshot_fingerprint(&items, body + LMC__INDEX_FINGERPRINT_AT);
+        (void)lmc__identify_listing(&items, &listing, body + LMC__INDEX_FINGERPRINT_AT);
     }
     seal_section(head, (uint64_t)(trailer - body), k);
     lmc__put_trailer(trailer, offset, (uint64_t)(trailer - head), k);

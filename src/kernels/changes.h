@@ -112,9 +112,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
- * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
- * strip. */
+/* Which of 64 elements differ. They are copied. */
+LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
+                                                 const uint8_t *base, unsigned width)
+{
+    __m256i same[2][8];
+    unsigned v, p;
+    LMC__UNROLL for (v = 0; v < 2; v++) LMC__UNROLL for (p = 0; p < width; p++)
+    {
+        const size_t at = 32 * (v * width + p);
+        const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
+        same[v][p] = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                     : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                     : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                  : _mm256_cmpeq_epi64(a, b);
+        lmc__store_avx2(now + at, a);
+        lmc__store_avx2(before + at, b);
+    }
+    return ~lmc__bits_avx2(lmc__low_bytes_avx2(same[0], width),
+                           lmc__low_bytes_avx2(same[1], width));
+}
+
+/* Whole strips: one branch for 64 elements, of which few differ. Then the CRCs of the copies, which
+ * fetch the next strip. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -126,24 +146,15 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     size_t i, at, n_changed = 0;
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
-        for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
-            const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                                 : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                                 : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                              : _mm256_cmpeq_epi64(a, b);
-            uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
-            lmc__store_avx2(now + at, a);
-            lmc__store_avx2(before + at, b);
-            if (differ == 0) continue;
-            differ &= width == 1   ? 0xFFFFFFFF
-                      : width == 2 ? 0x55555555
-                      : width == 4 ? 0x11111111
-                                   : 0x01010101;
-            if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+        for (at = 0; at < strip; at += 64) {
+            const size_t to_copy = at * width;
+            uint64_t differ = lmc__find_changes_avx2(now + to_copy, before + to_copy, src + to_copy,
+                                                     base + to_copy, width);
+            lmc__fetch_bytes_avx2(base + to_copy, 64 * width);
+            if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
             for (; differ; differ &= differ - 1)
-                lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
-                                 now, before, width);
+                lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
+                                 width);
         }
         *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }

@@ -9,28 +9,35 @@
  * file and paths within a snapshot, but for the files of a damaged one whose paths are lost: those
  * are "". */
 
+/* Every file of a base, or of the reader as one, by its path. */
+static enum lmc_status lmc__sort_paths(const lmc_base *base, lmc__buffer *items)
+{
+    size_t i;
+    for (i = 0; i < base->n_files; i++) {
+        const char *const path = base->get_file(base->user, i)->path;
+        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
+    }
+    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
+    return LMC_OK;
+}
+
 /* Fills names (every tensor, by name and file) and paths (every file). */
 LMC__COLD static enum lmc_status lmc__sort_names(lmc_reader *r)
 {
-    const size_t n_files = r->tables.listing.n_files;
+    const lmc_base self = lmc_reader_base(r);
     size_t i, j;
     if (r->paths.size != 0) return LMC_OK;
     r->names.size = 0;
-    LMC__TRY(lmc__reserve(&r->paths, n_files * (uint64_t)sizeof(lmc__item)));
-    for (i = 0; i < n_files; i++) {
+    LMC__TRY(lmc__reserve(&r->paths, self.n_files * (uint64_t)sizeof(lmc__item)));
+    for (i = 0; i < self.n_files; i++) {
         const lmc_file *const f = &lmc__file_at(r, i)->file;
         for (j = 0; j < f->n_tensors; j++) {
             const char *const name = f->tensors[j].name;
             LMC__TRY(lmc__append_item(&r->names, name, strlen(name), NULL, i, &f->tensors[j]));
         }
     }
-    for (i = 0; i < n_files; i++) { /* which cannot fail: so there are all of them or none */
-        const char *const path = lmc__file_at(r, i)->file.path;
-        LMC__TRY(lmc__append_item(&r->paths, path, strlen(path), NULL, i, NULL));
-    }
     lmc__sort_items((lmc__item *)(void *)r->names.data, r->names.size / sizeof(lmc__item));
-    lmc__sort_items((lmc__item *)(void *)r->paths.data, n_files);
-    return LMC_OK;
+    return lmc__sort_paths(&self, &r->paths); /* there is room: so there are all of them or none */
 }
 
 /* The first row of that name, from file_number on; NULL: there is none. *next: whether the row

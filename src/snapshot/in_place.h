@@ -8,6 +8,7 @@
 #include "snapshot/sections.h"
 #include "snapshot/origin.h"
 #include "snapshot/reader.h"
+#include "snapshot/find.h"
 
 /* Whether a delta can be restored over the files of its base: each block is decoded where its
  * prediction lies, so that must have the very place, in a file of the same path and size, that what
@@ -15,30 +16,15 @@
  * and perhaps blocks, are left out. The answer is found in the tables of the reader, without
  * bytes. */
 
-static enum lmc_status lmc__sort_base_files(const lmc_base *base, lmc__buffer *items)
-{
-    size_t i;
-    for (i = 0; i < base->n_files; i++) {
-        const char *path = base->get_file(base->user, i)->path;
-        LMC__TRY(lmc__append_item(items, path, strlen(path), NULL, i, NULL));
-    }
-    lmc__sort_items((lmc__item *)(void *)items->data, base->n_files);
-    return LMC_OK;
-}
-
 /* The base's file of the same path, kind and size as file; NULL: there is none. items: the base's
  * files, sorted. Of several of one path any is found; restoring them would not work anyhow. */
 static const lmc_file *lmc__find_base_file(const lmc_base *base, const lmc__buffer *items,
                                            const lmc_file *file)
 {
-    const lmc__item *const item = (const lmc__item *)(const void *)items->data;
-    const size_t i = lmc__find_name(item, base->n_files, file->path, 0);
-    const lmc_file *const found =
-        i < base->n_files ? base->get_file(base->user, item[i].file_number) : NULL;
-    return found && strcmp(found->path, file->path) == 0 && found->kind == file->kind &&
-                   found->size == file->size
-               ? found
-               : NULL;
+    int next;
+    const lmc__item *const item = lmc__search_rows(items, file->path, 0, &next);
+    const lmc_file *const found = item ? base->get_file(base->user, item->file_number) : NULL;
+    return found && found->kind == file->kind && found->size == file->size ? found : NULL;
 }
 
 /* The prediction of a segment by the base has the segment's own place. file: the base's file, where
@@ -93,7 +79,7 @@ LMC__COLD LMC_API enum lmc_status lmc_reader_can_restore_in_place(const lmc_read
     can =
         r->info.has_base && !r->is_salvage && (!base || base->n_files == r->tables.listing.n_files);
     lmc__init_buffer(&items, r->options.alloc_user);
-    if (can && base) status = lmc__sort_base_files(base, &items);
+    if (can && base) status = lmc__sort_paths(base, &items);
     for (i = 0; can && status == LMC_OK && i < r->tables.listing.n_files; i++) {
         const lmc__listed_file *const f = lmc__file_at(r, i);
         can = lmc__is_file_in_place(r, f,

@@ -544,13 +544,11 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     lmc_restore_options o;
     uint8_t found[LMC_FINGERPRINT_SIZE];
     enum lmc_status status;
-    lmc__restorer *r;
+    lmc__restorer restorer, *const r = &restorer;
     LMC__TRY(lmc__take_options(&o, sizeof o, options));
     if (!stream || !stream->read || !lmc__is_parallel(o.parallel) || o.reserved ||
         (o.in_place ? !o.read_back : o.done_size != 0) || (o.write_at && (o.in_place || !o.write)))
         return LMC_ERR_ARGUMENT;
-    r = (lmc__restorer *)LMC_REALLOC(o.alloc_user, NULL, 0, sizeof *r);
-    if (!r) return LMC_ERR_MEMORY;
     memset(r, 0, sizeof *r);
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
@@ -577,6 +575,5 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
-    (void)LMC_REALLOC(o.alloc_user, r, sizeof *r, 0);
     return status;
 }

@@ -235,7 +235,9 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
     job->quant = w->quant;
-    if (w->quant) job->first_element = (w->run.start + at - w->quantized_from) / w->quant->width;
+    if (w->quant) /* the run is of one tensor, or a part of it */
+        job->first_element =
+            (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
     out->size += slot;
     w->run_left -= size;

@@ -8,9 +8,12 @@
 #include "quantise/quantizer.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
+#include "snapshot/fingerprint.h"
+#include "snapshot/pipeline.h"
 #include "snapshot/files.h"
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 #include "snapshot/work.h"
 #ifndef LMC_NO_ENCODER
@@ -125,7 +128,6 @@ struct lmc_writer {
     lmc__run run;
     enum lmc_dtype dtype;
     const lmc__quant_params *quant; /* or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
     int is_shared;                  /* by several tensors, and their blocks are finer */
     uint64_t run_left;              /* bytes of it that are in no job yet */
     uint64_t wave_start;            /* of the wave that is planned, within the stream */
@@ -420,17 +422,6 @@ static size_t lmc__choose_block_size(const lmc_writer *w)
                                has_prediction);
 }
 
-static void lmc__predict_run(lmc_writer *w, const lmc__prediction *by)
-{
-    w->run.prediction = by->kind;
-    w->run.conversion = by->conversion;
-}
-
-static int lmc__predicts_alike(const lmc_writer *w, const lmc__prediction *by)
-{
-    return by->kind == w->run.prediction && by->conversion == w->run.conversion;
-}
-
 /* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
  * (R4-47). */
 static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
@@ -461,10 +452,10 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
     w->dtype = lmc_dtype_find(t->dtype);
     /* What a run before left of it, when its twin was not there yet: segments of odd size are
      * refused (R4-47). */
-    if (!by.conversion || (w->position - t->offset) % 2 == 0) lmc__predict_run(w, &by);
+    if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
+    if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
     large = lmc__choose_block_size(w);
     w->quant = lmc__get_quant_params(t->quantizer);
-    w->quantized_from = t->offset;
     if (t->size >= large || w->quant) return end;
     for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
         if (t->size >= large || !lmc__continues_run(w, t - 1) ||
@@ -472,7 +463,7 @@ static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
             (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
         by = lmc__find_prediction(w, w->file, t);
-        if (!lmc__predicts_alike(w, &by)) break;
+        if (by.kind != w->run.prediction || by.conversion != w->run.conversion) break;
         end = t->offset + t->size;
     }
     w->is_shared = t - first > 1;
@@ -575,11 +566,12 @@ static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
         const uint64_t all = lmc__stream_at(&w->listing, w->run.stream)->size;
         lmc__prediction by = lmc__find_prediction(w, u.file, NULL);
         size_t i = w->next;
-        lmc__predict_run(w, &by);
+        w->run.prediction = by.kind;
+        w->run.conversion = by.conversion;
         while (u.end < all) { /* of a group */
             const lmc__unit next = lmc__unit_at(w, u.end, &i);
             by = lmc__find_prediction(w, next.file, NULL);
-            if (!lmc__predicts_alike(w, &by)) break;
+            if (by.kind != w->run.prediction) break;
             u.end = next.end;
         }
     }
