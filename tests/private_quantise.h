@@ -109,7 +109,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
         symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
     far = grid; /* and of any min: what is out of reach is cut */
     if (is_log && t_below(seed, 3) == 0) far.min = -(int32_t)t_below(seed, 65536);
-    k->restore_rows(dst, symbols, n, scale, &far);
+    k->restore(dst, symbols, NULL, n, scale, &far);
     for (i = 0; i < n; i++) ok &= t_load32(dst + 4 * i) == slow_restore(symbols[i], scale, &far);
     CHECK(ok);
     for (i = 0; i < n; i++) {
@@ -119,7 +119,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
                                         : lmc__quantize_linear(v, scale, &grid));
         exceptions += expected[i] == LMC__EXCEPTION;
     }
-    CHECK(k->quantize_rows(symbols, x, n, scale, &grid) == exceptions);
+    CHECK(k->quantize(symbols, x, NULL, n, scale, &grid) == exceptions);
     CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
     for (i = 0; i < n; i++) {
         const uint32_t v = t_load32(x + 4 * i), s = symbols[i], sign = v & 0x80000000u;
@@ -146,7 +146,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
     /* every symbol that the grid has comes back */
     for (i = 0; i < n; i++)
         symbols[i] = (uint16_t)t_below(seed, ((size_t)grid.n_points << grid.is_signed) + 1);
-    k->restore_rows(dst, symbols, n, scale, &grid);
+    k->restore(dst, symbols, NULL, n, scale, &grid);
     for (i = 0; i < n; i++) {
         const uint32_t v = t_load32(dst + 4 * i) & 0x7FFFFFFF, s = symbols[i];
         const uint32_t again = is_log ? lmc__quantize_log(t_load32(dst + 4 * i), scale, &grid)
@@ -178,7 +178,7 @@ static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
                                                               : 0);
         t_store32(x + 4 * i, telling_bits(seed, slow_scale(p, &grid), &grid));
     }
-    k->restore_updates(dst, symbols, second, n, &grid);
+    k->restore(dst, symbols, second, n, 0, &grid);
     for (i = 0; i < n; i++)
         ok &= t_load32(dst + 4 * i) ==
               slow_restore(symbols[i], slow_scale(t_load32(second + 4 * i), &grid), &grid);
@@ -188,18 +188,18 @@ static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
             t_load32(x + 4 * i), slow_scale(t_load32(second + 4 * i), &grid), &grid);
         exceptions += expected[i] == LMC__EXCEPTION;
     }
-    CHECK(k->quantize_updates(symbols, x, second, n, &grid) == exceptions);
+    CHECK(k->quantize(symbols, x, second, n, 0, &grid) == exceptions);
     CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
     /* in place, as a delta is applied */
     if (n) memcpy(symbols, given, 2 * n);
-    k->restore_updates(second, symbols, second, n, &grid);
+    k->restore(second, symbols, second, n, 0, &grid);
     CHECK(n == 0 || memcmp(second, dst, 4 * n) == 0);
 }
 
 static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
 {
     uint8_t *const src = t_tail(&g_src, 4 * n), *const codes = t_tail(&g_second, n);
-    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n), table[256];
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n);
     uint8_t *high, *low;
     uint32_t sum = 0, count = 0, got = 99;
     unsigned low_bits;
@@ -219,11 +219,7 @@ static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
     }
     CHECK(k->sum_magnitudes(src, n, &got) == sum);
     CHECK(got == count);
-    for (i = 0; i < 256; i++) table[i] = (uint16_t)t_random(seed);
     for (i = 0; i < n; i++) codes[i] = (uint8_t)t_random(seed);
-    k->look_up(symbols, codes, n, table);
-    for (i = 0; i < n; i++) ok &= symbols[i] == table[codes[i]];
-    CHECK(ok);
     low_bits = (unsigned)t_below(seed, 9);
     low = low_bits ? t_tail(&g_src, n) : NULL;
     for (i = 0; i < n && low; i++) low[i] = (uint8_t)(t_random(seed) & ((1u << low_bits) - 1));

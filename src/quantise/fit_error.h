@@ -148,20 +148,12 @@ static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, do
                             lmc__losses *sums)
 {
     const lmc__quant_params *const q = &f->q->params;
-    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP],
-        high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
-    lmc__quant_strip strip;
+    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
+    const lmc__quant_source source = {f->chunk + begin * q->width, f->second + begin * q->width,
+                                      at + begin, n};
     const uint8_t *y;
     size_t i;
-    strip.source.elements = f->chunk + begin * q->width;
-    strip.source.second = f->second + begin * q->width;
-    strip.source.first = at + begin;
-    strip.source.n = n;
-    strip.dst = restored;
-    strip.symbols = f->symbols;
-    strip.high = high;
-    strip.low = q->low_bits ? low : NULL;
-    (void)lmc__quantize_strip(f->k, q, &strip);
+    (void)lmc__quantize_strip(f->k, q, &source, f->symbols, restored);
     y = lmc__widen(wide, restored, n, q->width);
     for (i = 0; i < n; i++) {
         const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);

@@ -106,21 +106,16 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 {
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
-    uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
-    lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    strip.symbols = symbols;
-    strip.high = high;
-    strip.low = q->low_bits ? low : NULL;
     for (i = 0; i < source.n; i += n) {
-        n = lmc__min(source.n - i, LMC__QUANTIZED_STRIP);
-        strip.source = lmc__part_of(&source, q->width, i, n);
-        strip.dst = data + i * q->width;
-        (void)lmc__quantize_strip(k, q, &strip);
+        const lmc__quant_source strip =
+            lmc__part_of(&source, q->width, i, lmc__min(source.n - i, LMC__QUANTIZED_STRIP));
+        n = strip.n;
+        (void)lmc__quantize_strip(k, q, &strip, symbols, data + i * q->width);
     }
     return LMC_OK;
 }

@@ -89,7 +89,6 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
-    size_t i;
     if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
     if (info->width != p->width) return LMC_OK;
@@ -99,10 +98,9 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     if (!p->is_predicted) {
         const uint64_t group = first / p->group_size;
         /* Groups are counted from the tensor's first element. */
-        if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
+        if (first % p->group_size != head.first) return LMC_OK;
         LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
-        for (i = 0; i < head.n_groups; i++)
-            p->scales[group + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+        memcpy(p->scales + group, head.params.scales, head.n_groups * sizeof p->scales[0]);
     }
     *is_other = 0;
     return LMC_OK;
