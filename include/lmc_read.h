@@ -7135,9 +7135,9 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there are
- * not more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only. Table, positions and values are compared with what is left of the payload at once:
+/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
+ * are not more groups than elements. Tables and positions ascend strictly: each can be written in
+ * one way only. Table, positions and values are compared with what is left of the payload at once:
  * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
  * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,

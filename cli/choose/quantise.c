@@ -272,9 +272,7 @@ static void explain_quantizer(struct choice *c, const char *why)
         set_reason(c, info.reason);
         return;
     }
-    size_t size = (size_t)snprintf(text, sizeof text,
-                                   info.is_grid ? "a grid, %u points in use" : "k-means, %u codes",
-                                   info.n_codes);
+    size_t size = (size_t)snprintf(text, sizeof text, "a grid, %u points in use", info.n_codes);
     if (c->has_second) snprintf(text + size, sizeof text - size, ", scaled by the second moment");
     else
         snprintf(text + size, sizeof text - size, ", scales for groups of %llu%s%s",
@@ -433,10 +431,7 @@ static json_t *make_json_choice(const struct choice *c, const struct members *m)
         set_json_text(object, "weight", c->weight->tensor->name);
     }
     set_json(object, "rule", make_json_string(c->rule->text, strlen(c->rule->text)));
-    set_json(object, "choice",
-             json_string(info.is_lossless ? "lossless"
-                         : info.is_grid   ? "grid"
-                                          : "k-means"));
+    set_json(object, "choice", json_string(info.is_lossless ? "lossless" : "grid"));
     set_json(object, "reason", json_string(c->reason));
     if (!info.is_lossless) {
         set_json_number(object, "codes", info.n_codes);

@@ -61,7 +61,8 @@ static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *
 }
 
 /* A strip's symbols, and what decoding will give, at dst, which may be the source. Returns the
- * number of exceptions, which stay as they are: symbols tells where.
+ * number of exceptions, which stay as they are: symbols tells where. With is_recovered all that is
+ * not on a point is one.
  *
  * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
  * these round to the same. Hence a writer may be given elements that were quantised in place. */
@@ -70,13 +71,20 @@ static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params
 {
     const unsigned width = q->width;
     uint8_t x[4 * LMC__QUANTIZED_STRIP], s[4 * LMC__QUANTIZED_STRIP];
-    const size_t exceptions = lmc__find_symbols(
-        k, q, symbols, lmc__widen(x, in->elements, in->n, width),
-        q->is_predicted ? lmc__widen(s, in->second, in->n, width) : NULL, in->first, in->n);
-    size_t i;
+    size_t i,
+        exceptions = lmc__find_symbols(
+            k, q, symbols, lmc__widen(x, in->elements, in->n, width),
+            q->is_predicted ? lmc__widen(s, in->second, in->n, width) : NULL, in->first, in->n);
     lmc__restore_strip(k, q, s, symbols, in->second, in->first, in->n);
-    for (i = 0; i < in->n && exceptions; i++)
-        if (symbols[i] == LMC__EXCEPTION) memcpy(s + i * width, in->elements + i * width, width);
+    for (i = 0; i < in->n && (exceptions || q->is_recovered); i++) {
+        const uint8_t *const element = in->elements + i * width;
+        if (q->is_recovered && symbols[i] != LMC__EXCEPTION &&
+            memcmp(s + i * width, element, width) != 0) {
+            symbols[i] = LMC__EXCEPTION;
+            exceptions++;
+        }
+        if (symbols[i] == LMC__EXCEPTION) memcpy(s + i * width, element, width);
+    }
     memcpy(dst, s, in->n * width);
     return exceptions;
 }
@@ -228,13 +236,8 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and what is coded must be exactly they.
- *
- *     payload fits   is_recovered   restored = elements   the block is
- *          1              0               any             quantised
- *          0              0               any             its restored elements, stored
- *          1              1               yes             quantised
- *       otherwise         1                               coded without loss, from the elements */
+ * With is_recovered the elements were quantised before, and what is coded is exactly they; where
+ * that does not fit, they are coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -256,7 +259,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
-    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+    if (q->is_recovered && coding.payload_size == 0) {
         lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
         enum lmc_status status;
         lossless.base = NULL;
