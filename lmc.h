@@ -62,7 +62,7 @@
  *              sample put_gaps get_gaps put_list plan_planes put_planes plan_delta put_delta
  *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
  *              get_block
- *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
+ *   quantise   quantizer fit_sample fit_scales fit_error fit_grid fit
  *   tensor     wave pool tensor encode_tensor decode_tensor changes
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
@@ -445,8 +445,8 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that keeps
-                                 to the bound */
+    unsigned bits;            /* 4 .. 8: the finest grid that takes less for each element. 0: the
+                                 coarsest one that keeps to the bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -461,8 +461,8 @@ typedef struct lmc_quantizer_options {
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
  * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
  * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
- * scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group, and up
- * to 64 KiB stay. Errors: ARGUMENT, MEMORY, those of read. */
+ * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
+ * stay. Errors: ARGUMENT, MEMORY, those of read. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
@@ -470,7 +470,7 @@ LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 typedef struct lmc_quantizer_info {
     int is_lossless;       /* 1: it keeps the tensor as it is */
     const char *reason;    /* why; "" if it does not */
-    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
+    int is_grid;           /* 1: a uniform grid; 0: a table, as earlier versions made */
     unsigned n_codes;      /* of the table, zero included; or points of the grid in the sample */
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */
@@ -1755,7 +1755,7 @@ typedef struct lmc__grid {
 
 /* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
+ * stand where the scalar function does; those of restore and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -1799,19 +1799,14 @@ typedef struct lmc__kernels {
                          size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
-    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
-                         const lmc__grid *grid);
-    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
-                            const lmc__grid *grid);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*restore)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+                    uint32_t scale, const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #ifndef LMC_NO_ENCODER
-    size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
-                            const lmc__grid *grid);
-    size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
-                               size_t n, const lmc__grid *grid);
+    size_t (*quantize)(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n,
+                       uint32_t scale, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);
@@ -7591,8 +7586,11 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
  * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
- *     restore   symbols to elements     rows: all n elements have one scale
- *     quantize  elements to symbols     updates: each has the scale that its prediction gives
+ *     restore   symbols to elements
+ *     quantize  elements to symbols; returns the number of exceptions
+ *
+ * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
+ * scale that its prediction, an F32 there, gives. restore may have dst = second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -7610,8 +7608,8 @@ LMC__AVX512 static void lmc__rank_changes_avx512(size_t counts[LMC__MAX_CLASSES]
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
  * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
- * overlap.
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
+ * may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -7724,36 +7722,16 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 }
 #endif
 
-/* The definitions of the kernels. Rows share one scale; of updates, second[i] is the prediction, an
- * F32, from which each gets its own. What quantises returns the number of exceptions. */
-static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                     uint32_t scale, const lmc__grid *grid)
+/* The definitions of the kernels. */
+static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
+                                size_t n, uint32_t scale, const lmc__grid *grid)
 {
     size_t i;
-    if (grid->is_log)
-        for (i = 0; i < n; i++)
-            lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
-    else
-        for (i = 0; i < n; i++)
-            lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
-}
-
-static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
-                                        const uint8_t *second, size_t n, const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        lmc__store32(dst + 4 * i,
-                     lmc__restore_linear(symbols[i],
-                                         lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
-                                         grid->min));
-}
-
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+    for (i = 0; i < n; i++) {
+        if (second) scale = lmc__predicted_scale(lmc__load32(second + 4 * i), grid);
+        lmc__store32(dst + 4 * i, grid->is_log ? lmc__restore_log(symbols[i], scale, grid)
+                                               : lmc__restore_linear(symbols[i], scale, grid->min));
+    }
 }
 
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
@@ -7772,27 +7750,15 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 }
 
 #ifndef LMC_NO_ENCODER
-static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
-                                        uint32_t scale, const lmc__grid *grid)
+static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
+                                   size_t n, uint32_t scale, const lmc__grid *grid)
 {
     size_t i, exceptions = 0;
     for (i = 0; i < n; i++) {
         const uint32_t x = lmc__load32(src + 4 * i);
+        if (second) scale = lmc__predicted_scale(lmc__load32(second + 4 * i), grid);
         symbols[i] = (uint16_t)(grid->is_log ? lmc__quantize_log(x, scale, grid)
                                              : lmc__quantize_linear(x, scale, grid));
-        exceptions += symbols[i] == LMC__EXCEPTION;
-    }
-    return exceptions;
-}
-
-static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src,
-                                           const uint8_t *second, size_t n, const lmc__grid *grid)
-{
-    size_t i, exceptions = 0;
-    for (i = 0; i < n; i++) {
-        symbols[i] = (uint16_t)lmc__quantize_linear(
-            lmc__load32(src + 4 * i), lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
-            grid);
         exceptions += symbols[i] == LMC__EXCEPTION;
     }
     return exceptions;
@@ -7952,8 +7918,8 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                           uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
+                                      size_t n, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
     const lmc__i32v zero = {0};
@@ -7964,22 +7930,17 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else if (second)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                         lmc__predicted_scales_vec(second + 4 * i, grid),
+                                         grid->min);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
-                                              const uint8_t *second, size_t n,
-                                              const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
-                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+    lmc__restore_scalar(dst + 4 * i, symbols + i, second ? second + 4 * i : NULL, n - i, scale,
+                        grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
@@ -8088,8 +8049,9 @@ LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
     return sum;
 }
 
-LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
-                                              uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC size_t lmc__quantize_vec(uint16_t *symbols, const uint8_t *src,
+                                         const uint8_t *second, size_t n, uint32_t scale,
+                                         const lmc__grid *grid)
 {
     const lmc__i32v zero = {0};
     lmc__i32v exceptions = {0};
@@ -8099,26 +8061,18 @@ LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *
         const uint32_t lowest = scale + lmc__lowest(grid);
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__quantize_log_step_vec(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
-    } else
+    } else if (second)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
+                                          lmc__predicted_scales_vec(second + 4 * i, grid), grid,
+                                          &exceptions);
+    else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__quantize_linear_step_vec(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
                                           &exceptions);
-    return lmc__sum_vec(exceptions) +
-           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
-}
-
-LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
-                                                 const uint8_t *second, size_t n,
-                                                 const lmc__grid *grid)
-{
-    lmc__i32v exceptions = {0};
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
-                                      lmc__predicted_scales_vec(second + 4 * i, grid), grid,
-                                      &exceptions);
-    return lmc__sum_vec(exceptions) +
-           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+    return lmc__sum_vec(exceptions) + lmc__quantize_scalar(symbols + i, src + 4 * i,
+                                                           second ? second + 4 * i : NULL, n - i,
+                                                           scale, grid);
 }
 
 /* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
@@ -8160,48 +8114,6 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
 #endif /* LMC_NO_ENCODER */
 #endif
 
-#if LMC__X86
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h =========================================================================== */
@@ -8244,26 +8156,24 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, look_up, lmc__join_symbols_##isa, stream,
+#define LMC__GRID_DECODERS(isa, stream) lmc__restore_##isa, lmc__join_symbols_##isa, stream,
 #endif
 #if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
-#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
+#define LMC__GRID_ENCODERS(isa, quantize)
 #else
-#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)                                   \
-    quantize_rows, quantize_updates, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
+#define LMC__GRID_ENCODERS(isa, quantize)                                                          \
+    quantize, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
 #endif
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(look_up, stream)                                                                \
-    LMC__GRID_DECODERS(vec, look_up, stream)                                                       \
-    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream) LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize))
 #else
-#define LMC__GRIDS(look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -8285,7 +8195,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -8319,7 +8229,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -8334,7 +8244,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -8866,9 +8776,10 @@ typedef struct lmc__quant_params {
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
     uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+    uint16_t
+        *scales; /* the upper half of each group's scale: of the tensor; decoding, of a block */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -8880,6 +8791,38 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     if (width == 4) return src;
     for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
     return wide;
+}
+
+/* The scale of element number `first`, counted from where groups begin; returns how many of n
+ * elements share it. Predictions give scales to all of them. */
+LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
+                                  uint32_t *scale)
+{
+    uint64_t group;
+    *scale = 0;
+    if (q->is_predicted) return n;
+    group = first / q->group_size;
+    *scale = (uint32_t)q->scales[group] << 16;
+    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
+}
+
+/* The elements of a strip, from number `first` on, that n symbols stand for: any symbols, for the
+ * grid's limits keep all within floats. base: their predictions, or NULL; dst may be the same. */
+static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
+                               const uint16_t *symbols, const uint8_t *base, uint64_t first,
+                               size_t n)
+{
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP];
+    uint8_t *const to = q->width == 4 ? dst : wide;
+    const uint8_t *const second = q->is_predicted ? lmc__widen(wide, base, n, q->width) : NULL;
+    uint32_t scale;
+    size_t i, part;
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore(to + 4 * i, symbols + i, second, part, scale, &q->grid);
+    }
+    for (i = 0; i < n && q->width == 2; i++)
+        lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * i)));
 }
 
 #endif
@@ -8939,8 +8882,9 @@ typedef struct lmc__job {
  *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
  *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, two lists of scales, one row for trees; and w <= 4 rows
- *                         for the prediction, where the output overwrites it
+ *   decoding quantised    codes, low bits, one row for trees; two lists of bytes of scales, and
+ *                         those in two rows; or w <= 4 rows for the prediction, where the output
+ *                         overwrites it
  *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
  *                         or one of which all is counted: w rows. Of others samples of the elements
  *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
@@ -12033,14 +11977,15 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 /* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
  * payload:
  *
- *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *                   |                                                             |
- *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *   elements --> symbols --> restored elements --> CRC
+ *                   |
+ *                   +--> High, Low; exceptions have zero's code there, and are set aside
  *
  * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders. */
+ * as decoders make them. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+/* Elements of a tensor on their way through a quantiser. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -12048,122 +11993,7 @@ typedef struct lmc__quant_source {
     size_t n;
 } lmc__quant_source;
 
-/* The scale of element number first of the tensor; returns how many of n elements share it: of a
- * block's first group what is left of it. */
-LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
-                                  uint32_t *scale)
-{
-    const uint64_t group = first / q->group_size;
-    *scale = (uint32_t)q->scales[group] << 16;
-    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
-}
-
-/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only.
- * Returns how many symbols are LMC__EXCEPTION. */
-static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
-                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
-                                uint64_t first, size_t n)
-{
-    size_t exceptions = 0, i, part;
-    uint32_t scale;
-    if (q->is_predicted) return k->quantize_updates(symbols, x, s, n, &q->grid);
-    for (i = 0; i < n; i += part) {
-        part = lmc__get_group(q, first + i, n - i, &scale);
-        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
-    }
-    return exceptions;
-}
-
-/* The inverse: the points of n symbols, none of them LMC__EXCEPTION, as F32. dst may be s. */
-static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
-                                 const uint16_t *symbols, const uint8_t *s, uint64_t first,
-                                 size_t n)
-{
-    size_t i, part;
-    uint32_t scale;
-    if (q->is_predicted) {
-        k->restore_updates(dst, symbols, s, n, &q->grid);
-        return;
-    }
-    for (i = 0; i < n; i += part) {
-        part = lmc__get_group(q, first + i, n - i, &scale);
-        k->restore_rows(dst + 4 * i, symbols + i, part, scale, &q->grid);
-    }
-}
-
-/* A strip on its way through a quantiser, with rooms of the caller for all that is found: of a
- * block's encoder, lmc_quantizer_apply, and a fit that measures what is lost
- * (quantise/fit_error.h). */
-typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* the nearest ones; LMC__EXCEPTION tells where exceptions are */
-    uint8_t *high, *low;      /* the codes, of exceptions those of zero; low may be NULL */
-} lmc__quant_strip;
-
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
- * will be restored: in `room`, a strip's, or the strip's own where nothing differs. An exception
- * takes the code of zero, which every table and every grid has. */
-static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
-                                      const lmc__quant_strip *strip, size_t exceptions,
-                                      uint16_t *room)
-{
-    const size_t n = strip->source.n;
-    const uint16_t *symbols = strip->symbols;
-    size_t i;
-    if (exceptions) {
-        for (i = 0; i < n; i++) room[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
-        symbols = room;
-    }
-    if (q->table_size) { /* not each symbol has a code: take the nearest that has */
-        const uint8_t *const codes = q->codes;
-        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
-        for (i = 0; i < n; i++) {
-            high[i] = codes[symbols[i]];
-            room[i] = q->table[high[i]];
-        }
-        return room;
-    }
-    k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
-    return symbols;
-}
-
-/* Returns the number of exceptions, which dst has as they came. BF16 are widened, restored as F32,
- * and rounded as the decoder rounds them. `restored` first holds the predictions of BF16: each is
- * used before it is overwritten.
- *
- *     elements --> x --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
- *     predictions -----> s -----------------------^
- *
- * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
- * these round to the same. Hence a writer may be given elements that were quantised in place. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
-                                  const lmc__quant_strip *strip)
-{
-    const lmc__quant_source *const in = &strip->source;
-    const size_t n = in->n;
-    uint8_t *const dst = strip->dst;
-    uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
-    uint16_t room[LMC__QUANTIZED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, in->elements, n, q->width);
-    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, n, q->width) : NULL;
-    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, n);
-    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
-    size_t i;
-    lmc__restore_symbols(k, q, restored, symbols, s, in->first, n);
-    for (i = 0; i < n && exceptions; i++)
-        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    if (q->width == 4) memcpy(dst, restored, 4 * n);
-    for (i = 0; i < n && q->width == 2; i++) {
-        /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
-         * quiet. */
-        const uint32_t v = lmc__load32(restored + 4 * i);
-        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
-    }
-    return exceptions;
-}
-
-/* Part of a block: n elements from number i on. */
+/* n of them from number i on. */
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
@@ -12171,6 +12001,55 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
                                     source->second ? source->second + i * width : NULL,
                                     source->first + i, n};
     return part;
+}
+
+/* The symbols of n F32 elements at x, of which some may be LMC__EXCEPTION; returns how many are.
+ * s: their predictions, used with is_predicted only. If not each symbol has a code, it becomes the
+ * nearest that has. */
+static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
+                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
+                                uint64_t first, size_t n)
+{
+    const uint8_t *const codes = q->codes;
+    size_t exceptions = 0, i, part;
+    uint32_t scale;
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        exceptions +=
+            k->quantize(symbols + i, x + 4 * i, q->is_predicted ? s : NULL, part, scale, &q->grid);
+    }
+    for (i = 0; i < n && q->table_size; i++)
+        if (symbols[i] != LMC__EXCEPTION) symbols[i] = q->table[codes[symbols[i]]];
+    return exceptions;
+}
+
+/* A strip's symbols, and what decoding will give, at dst, which may be the source. Returns the
+ * number of exceptions, which stay as they are: symbols tells where. With is_recovered all that is
+ * not on a point is one.
+ *
+ * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
+ * these round to the same. Hence a writer may be given elements that were quantised in place. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_source *in, uint16_t *symbols, uint8_t *dst)
+{
+    const unsigned width = q->width;
+    uint8_t x[4 * LMC__QUANTIZED_STRIP], s[4 * LMC__QUANTIZED_STRIP];
+    size_t i,
+        exceptions = lmc__find_symbols(
+            k, q, symbols, lmc__widen(x, in->elements, in->n, width),
+            q->is_predicted ? lmc__widen(s, in->second, in->n, width) : NULL, in->first, in->n);
+    lmc__restore_strip(k, q, s, symbols, in->second, in->first, in->n);
+    for (i = 0; i < in->n && (exceptions || q->is_recovered); i++) {
+        const uint8_t *const element = in->elements + i * width;
+        if (q->is_recovered && symbols[i] != LMC__EXCEPTION &&
+            memcmp(s + i * width, element, width) != 0) {
+            symbols[i] = LMC__EXCEPTION;
+            exceptions++;
+        }
+        if (symbols[i] == LMC__EXCEPTION) memcpy(s + i * width, element, width);
+    }
+    memcpy(dst, s, in->n * width);
+    return exceptions;
 }
 
 /* Where exceptions are gathered, in the payload itself:
@@ -12184,15 +12063,17 @@ typedef struct lmc__exceptions {
     size_t n, max;
 } lmc__exceptions;
 
-/* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend. elements: where the strip was restored to. */
-static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
-                               const uint8_t *elements, unsigned width, size_t i, size_t n)
+/* Those of a strip of n elements, of which i is the first in the block; in its symbols they become
+ * zeros. Returns 0 if there is no room. Strips come in order, so positions ascend. elements: where
+ * the strip was restored to. */
+static int lmc__add_exceptions(lmc__exceptions *to, uint16_t *symbols, const uint8_t *elements,
+                               unsigned width, size_t i, size_t n)
 {
     size_t j;
     for (j = 0; j < n; j++) {
         if (symbols[j] != LMC__EXCEPTION) continue;
         if (to->n == to->max) return 0;
+        symbols[j] = 0;
         lmc__store32(to->positions + 4 * to->n, (uint32_t)(i + j));
         memcpy(to->values + width * to->n++, elements + j * width, width);
     }
@@ -12210,24 +12091,21 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     const unsigned width = q->width;
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t second[4 * LMC__QUANTIZED_STRIP];
-    lmc__quant_strip strip;
-    size_t i, n;
+    lmc__quant_source strip;
+    size_t i, j, n;
     int fits = 1;
-    strip.symbols = symbols;
     *crc = 0;
     for (i = 0; i < source->n; i += n) {
         n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
-        strip.source = lmc__part_of(source, width, i, n);
-        strip.dst = content + i * width;
-        strip.high = high + i;
-        strip.low = low ? low + i : NULL;
-        if (q->is_predicted) {
-            memcpy(second, strip.source.second, n * width);
-            strip.source.second = second;
-        }
-        if (lmc__quantize_strip(k, q, &strip) && fits)
-            fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
-        *crc = k->crc32c(*crc, strip.dst, n * width);
+        strip = lmc__part_of(source, width, i, n);
+        if (q->is_predicted) strip.second = (uint8_t *)memcpy(second, strip.second, n * width);
+        if (lmc__quantize_strip(k, q, &strip, symbols, content + i * width) && fits)
+            fits = lmc__add_exceptions(exceptions, symbols, content + i * width, width, i, n);
+        *crc = k->crc32c(*crc, content + i * width, n * width);
+        if (!fits) continue;
+        if (q->table_size)
+            for (j = 0; j < n; j++) high[i + j] = q->codes[symbols[j]];
+        else k->cut_symbols(high + i, low ? low + i : NULL, symbols, n, q->low_bits);
     }
     return fits;
 }
@@ -12321,13 +12199,8 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and what is coded must be exactly they.
- *
- *     payload fits   is_recovered   restored = elements   the block is
- *          1              0               any             quantised
- *          0              0               any             its restored elements, stored
- *          1              1               yes             quantised
- *       otherwise         1                               coded without loss, from the elements */
+ * With is_recovered the elements were quantised before, and what is coded is exactly they; where
+ * that does not fit, they are coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -12349,7 +12222,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
-    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+    if (q->is_recovered && coding.payload_size == 0) {
         lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
         enum lmc_status status;
         lossless.base = NULL;
@@ -12404,12 +12277,11 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
 
 /* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes, scales and the grid's n_points */
-    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
+    lmc__quant_params params; /* without codes and the grid's n_points */
+    uint64_t first;           /* elements of the block's first group that are in blocks before */
+    size_t n_groups;          /* 0 where elements have scales of their own */
     uint32_t n_exceptions;
-    size_t n_groups;                   /* 0 where elements have scales of their own */
     const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 #ifndef LMC_NO_ENCODER
@@ -12419,15 +12291,6 @@ LMC__INLINE int lmc__is_quantized(const uint8_t *block)
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 #endif
-
-/* The scale of the block's group number i, as the bits of an F32. */
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
-{
-    const lmc__side *const s = head->scales;
-    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
-                   high = s[1].list ? s[1].list[i] : s[1].value;
-    return low << 16 | high << 24;
-}
 
 /* The 32 bytes that every payload begins with:
  *
@@ -12441,7 +12304,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
-                   group_size = lmc__load32(p + 20);
+                   group_size = lmc__load32(p + 20), first_group = lmc__load32(p + 24);
     memset(head, 0, sizeof *head);
     LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
@@ -12457,7 +12320,6 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
-    head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
@@ -12469,28 +12331,30 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
      * 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                   head->first_group == 0);
+                   first_group == 0);
     } else {
         LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
-        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                   head->first_group <= group_size);
-        head->n_groups = 1;
-        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && first_group >= 1 &&
+                   first_group <= group_size);
+        head->first = group_size - first_group;
+        head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
     LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
- * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only. Table, positions and values are compared with what is left of the payload at once:
+/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
+ * are not more groups than elements. Tables and positions ascend strictly: each can be written in
+ * one way only. Table, positions and values are compared with what is left of the payload at once:
  * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
  * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
     lmc__quant_params *const q = &head->params;
-    uint32_t previous, i, largest;
+    lmc__side bytes[2];
+    uint32_t previous, i;
+    size_t group;
     LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
@@ -12510,11 +12374,18 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     head->values = d->in;
     d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
-    /* A linear point is up to 2^16 scales, and must stay finite. */
-    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < head->n_groups; i++)
-        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &bytes[i], spare, head->n_groups));
+    q->scales = (uint16_t *)(void *)lmc__push_numbers(&d->stack, (head->n_groups + 1) / 2);
+    LMC__CHECK(q->scales, LMC_ERR_WORKSPACE);
+    for (group = 0; group < head->n_groups; group++) {
+        const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
+                       high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
+                       scale = high << 8 | low;
+        /* A linear point is up to 2^16 scales, and must stay finite. */
+        LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
+                   scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
+        q->scales[group] = (uint16_t)scale;
+    }
     return LMC_OK;
 }
 
@@ -12564,65 +12435,40 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 }
 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups.
- *
- *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
- *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
- *
- * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
- * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
- * before the next ones. */
+ * may be the same; or NULL where scales are of groups. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
 {
     const lmc__quant_params *const q = &head->params;
-    const size_t n = info->n;
     const unsigned width = info->width;
-    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+    uint8_t room[4 * LMC__QUANTIZED_STRIP], high_room[LMC__QUANTIZED_STRIP],
         low_room[LMC__QUANTIZED_STRIP];
     uint16_t symbols[LMC__QUANTIZED_STRIP];
-    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
-    for (i = 0; i < n; i += part) {
-        /* Where F32 go past the caches (d->streaming), the CRC is taken before, so they are made in
-         * `wide`; BF16 are made there anyway. */
-        uint8_t *const out = dst + i * width;
-        uint8_t *const restored = width == 4 && !d->streaming.is_on ? out : wide;
+    for (i = 0; i < info->n; i += n) {
+        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
-        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-        codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, n, high_room);
+        if (q->table_size)
+            for (j = 0; j < n; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
-                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits ? lmc__codes_at(low, i, n, low_room) : NULL, n,
                                q->low_bits);
-        if (base)
-            d->k->restore_updates(restored, symbols,
-                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
-        else
-            for (j = 0; j < part; j += step) {
-                if (i + j == group_end) {
-                    group++;
-                    group_end += (size_t)q->group_size;
-                }
-                step = lmc__min(part - j, group_end - i - j);
-                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
-                                   &q->grid);
-            }
-        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
-        if (width == 2)
-            for (j = 0; j < part; j++)
-                lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
+                           n);
+        LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
         /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
-               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
+               (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
-            memcpy(restored + width * (place - i), head->values + width * exception, width);
-        crc = d->k->crc32c(crc, restored, part * width);
-        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
-        else if (restored != out) memcpy(out, restored, part * width);
+            memcpy(out + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, out, n * width);
+        if (out != to) d->k->stream(to, out, n * width);
     }
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;
@@ -12810,16 +12656,16 @@ LMC_API enum lmc_status lmc_block_decode(void *dst, size_t dst_cap, size_t *dst_
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* What params points to is the quantiser's, too. With a table, codes has an entry for each
- * symbol of the grid; scales has one for each group, none if they follow from a prediction. */
+#define LMC__SYMBOLS 65536u
+
+/* What params points to is the quantiser's, too: scales has one for each group, none if they follow
+ * from a prediction; codes is there if there is a table, which only old blocks have. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n; /* Elements of the tensor. */
-    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
-    size_t n_codes;
-    size_t n_groups;
+    uint64_t n;      /* Elements of the tensor. */
+    size_t n_groups; /* params.scales that are allocated, by LMC_REALLOC and alloc_user */
 };
 
 /* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
@@ -12861,37 +12707,6 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
- * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
- * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
- * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
- * symbols is one pass over the table. */
-LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
-                                    uint32_t zero, uint32_t *distance)
-{
-    unsigned best;
-    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
-    best = *code;
-    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
-    if (*code < q->table_size && q->table[*code + 1] > s &&
-        (uint32_t)(q->table[*code + 1] - s) < *distance) {
-        best = *code + 1;
-        *distance = q->table[best] - s;
-    }
-    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
-        best = 0;
-        *distance = s > zero ? s - zero : zero - s;
-    }
-    return best;
-}
-
-/* The symbol of a linear grid whose point is zero, which says the same as symbol 0; 0: a
- * logarithmic one has none. */
-static uint32_t lmc__zero_symbol(const lmc__grid *grid)
-{
-    return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
-}
-
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
  * to what decoding will give. Groups count from the tensor's first byte; second is of the same
  * elements. */
@@ -12900,21 +12715,16 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 {
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
-    uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
-    lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    strip.symbols = symbols;
-    strip.high = high;
-    strip.low = q->low_bits ? low : NULL;
     for (i = 0; i < source.n; i += n) {
-        n = lmc__min(source.n - i, LMC__QUANTIZED_STRIP);
-        strip.source = lmc__part_of(&source, q->width, i, n);
-        strip.dst = data + i * q->width;
-        (void)lmc__quantize_strip(k, q, &strip);
+        const lmc__quant_source strip =
+            lmc__part_of(&source, q->width, i, lmc__min(source.n - i, LMC__QUANTIZED_STRIP));
+        n = strip.n;
+        (void)lmc__quantize_strip(k, q, &strip, symbols, data + i * q->width);
     }
     return LMC_OK;
 }
@@ -12924,7 +12734,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
-    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
+    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, LMC__SYMBOLS, 0);
     if (q->params.scales)
         (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
                           0);
@@ -12986,31 +12796,20 @@ LMC__INLINE enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint
 
 /* The state of a fit, and its sample.
  *
- * Elements come from a callback, again in each pass: a tensor may be larger than memory. A fit
- * looks mostly at the counts of the symbols that a pass has found on a grid: 64 Ki numbers.
- *
- * The sample of a tensor below 4 Mi elements is all of it. Of a larger one it is chunks of 16 Ki
- * at equal distances, the same ones in each pass and on every machine. */
+ * Elements come from a callback, again in each pass: a tensor may be larger than memory. So passes
+ * take samples: chunks of 16 Ki at equal distances, the same ones on every machine. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-#define LMC__FIT_CHUNK 16384u               /* elements that are read at once */
-#define LMC__FIT_SAMPLE ((uint64_t)1 << 21) /* tensors of twice as many, or more, are sampled */
-#define LMC__SYMBOLS 65536u
-
-/* k-means over bins of symbols, which are cut into cells (fit_table.h); rounds of each kind. */
-#define LMC__MAX_BINS 4096u
-#define LMC__CELL_ROUNDS 4u
-typedef struct lmc__cells {
-    uint64_t count[LMC__MAX_BINS + 1],
-        sum[LMC__MAX_BINS + 1]; /* of counts, count * i; of bins before */
-    uint32_t means[256];        /* in 256ths of a bin */
-    uint16_t ends[256];
-} lmc__cells;
+#define LMC__FIT_CHUNK 16384u /* elements that are read at once */
+/* Elements of samples: to look for a grid, and to measure what it loses. A sample has less than
+ * twice as many; it is all of a tensor that has less than twice as many. */
+#define LMC__SMALL_SAMPLE ((uint64_t)1 << 17)
+#define LMC__LARGE_SAMPLE ((uint64_t)1 << 21)
 
 typedef uint32_t lmc__q32; /* see fit_error.h */
 
-/* 0.7 MiB, allocated while a fit lasts. */
+/* 0.5 MiB, allocated while a fit lasts. */
 typedef struct lmc__fit {
     const lmc__kernels *k;
     const lmc_quantizer_options *options;
@@ -13021,17 +12820,13 @@ typedef struct lmc__fit {
     uint8_t chunk[4 * LMC__FIT_CHUNK], second[4 * LMC__FIT_CHUNK];
     uint8_t wide[4 * LMC__FIT_CHUNK], wide_second[4 * LMC__FIT_CHUNK];
     const uint8_t *x, *s;
-    uint16_t symbols[LMC__FIT_CHUNK];
-    /* Of the sample's symbols, LMC__EXCEPTION included; their sum without that and symbol 0. */
-    uint32_t counts[LMC__SYMBOLS];
-    uint64_t total;
-    /* What was found: bits of the sample when coded, times 2^16, and its loss. */
-    int found; /* there is a grid */
+    /* Of the grid that was measured last (fit_grid.h): how often the sample has each symbol, the
+     * least and the largest one that the grid is to have, what an element takes when coded, in bits
+     * times 2^16, and what is lost; or why it is of no use. */
+    uint32_t counts[LMC__SYMBOLS], first, last;
+    const char *obstacle;
     uint64_t bits;
     lmc__q32 error;
-    /* Of k-means (fit_table.h). */
-    uint32_t bins[LMC__MAX_BINS];
-    lmc__cells cells;
 } lmc__fit;
 
 /* Reads elements [first, first + n), and of the second moment what the decoder will have: that
@@ -13053,17 +12848,14 @@ static enum lmc_status lmc__read_chunk(lmc__fit *f, uint64_t first, size_t n)
     return LMC_OK;
 }
 
-/* The sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
- * chunks; of a small tensor it is one. The last chunk may be shorter.
+/* A sample is the chunks that begin at 0, stride, 2 * stride, ... A stride is a whole number of
+ * chunks. The last chunk may be shorter.
  *
- *     elements    |####|    |    |####|    |    |####|    |    |####    every third, as of 7 Mi
- *                  chunk         stride = 3 chunks
- *
- * n / LMC__FIT_SAMPLE is rounded down: a sample has less than 4 Mi elements, so counts fit in 32
- * bits with room to spare. */
-static uint64_t lmc__get_stride(const lmc_quantizer *q)
+ *     elements    |####|    |    |####|    |    |####|    |    |####
+ *                  chunk         stride = 3 chunks */
+static uint64_t lmc__get_stride(const lmc_quantizer *q, uint64_t sample)
 {
-    return q->n < 2 * LMC__FIT_SAMPLE ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / LMC__FIT_SAMPLE);
+    return q->n < sample ? LMC__FIT_CHUNK : LMC__FIT_CHUNK * (q->n / sample);
 }
 
 static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
@@ -13071,21 +12863,9 @@ static size_t lmc__get_chunk_size(const lmc_quantizer *q, uint64_t at)
     return (size_t)lmc__min64(q->n - at, LMC__FIT_CHUNK);
 }
 
-/* The first and the last point that occur; 0, 0 if none does. */
-static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
-{
-    uint32_t s;
-    *first = *last = 0;
-    for (s = 1; s < LMC__EXCEPTION; s++)
-        if (f->counts[s]) {
-            if (!*first) *first = s;
-            *last = s;
-        }
-}
-
 /* == quantise/fit_scales.h ===================================================================== */
 
-/* How fine the grid of each element is (spec/quantised.md).
+/* How fine the grid of each element is at first (spec/quantised.md), and how that is changed.
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
@@ -13100,15 +12880,28 @@ static void lmc__find_range(const lmc__fit *f, uint32_t *first, uint32_t *last)
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
-#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
-#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
+#define LMC__MAX_BIAS ((int32_t)1 << 30) /* of the format, either way */
+/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__SCALE_STEP ((int32_t)1 << 16)
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
-static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+static int32_t lmc__clamp(int64_t v, int32_t low, int32_t high)
 {
-    return v < low ? low : v > high ? high : v;
+    return (int32_t)(v < low ? low : v > high ? high : v);
+}
+
+static uint16_t lmc__clamp_scale(const lmc__grid *grid, int32_t scale)
+{
+    return (uint16_t)lmc__clamp(
+        scale, (int32_t)(LMC__MIN_SCALE >> 16),
+        (int32_t)((grid->is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16));
+}
+
+static int32_t lmc__to_logarithm(float v)
+{
+    int32_t bits;
+    memcpy(&bits, &v, 4);
+    return bits;
 }
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
@@ -13124,8 +12917,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
-                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE / LMC__SCALE_STEP);
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -13148,7 +12940,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
                 const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
-                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
+                scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
                 sum = count = 0;
             }
         }
@@ -13159,35 +12951,32 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 /* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
  * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
  * those of 1. */
-static void lmc__fit_floor(lmc__fit *f)
+static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 {
-    lmc__grid *const grid = &f->q->params.grid;
-    const float eps = (float)(f->options->eps > 0 ? f->options->eps : 1e-8);
-    uint32_t bits;
-    memcpy(&bits, &eps, 4);
-    grid->floor = bits > 0x3F800000u / 2 ? 2 * bits - 0x3F800000u : 0;
-    if (grid->floor > 0x7F800000u) grid->floor = 0x7F800000u;
+    const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
+    return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
 }
 
-/* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
- * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, become exceptions.
+/* The floor, and the bias with which the largest update of the sample is 2^14 scales, half of what
+ * the grid reaches. Few that are far above all others, as where the second moment is lost, become
+ * exceptions.
  *
  * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
  * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
  * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
  * 14 octaves. */
-static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
+static enum lmc_status lmc__fit_bias(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
-    const uint64_t stride = lmc__get_stride(q);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
-    int64_t largest = INT64_MIN / 2, usual;
+    const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; and how many in each octave, from
+     * 2^-256 on. */
+    int64_t largest = INT64_MIN / 2;
+    uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
     uint64_t at;
-    uint32_t octave = 512, above = 0, total = 0;
     size_t i;
-    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
+    grid->floor = lmc__get_floor(f->options);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
         LMC__TRY(lmc__read_chunk(f, at, n));
@@ -13197,33 +12986,46 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
             if (!lmc__is_normal(v) || p > 0x7F800000) continue;
             if (ratio > largest) largest = ratio;
-            f->bins[(ratio >> 23) + 256]++;
+            octaves[(ratio >> 23) + 256]++;
             total++;
         }
     }
     /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
      * its end is usual, too. */
-    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
-    usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
-    if (largest > usual) largest = usual;
+    while (octave > 0 && above <= total / 8192) above += octaves[--octave];
+    if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
+        largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     largest -= 14 * (int64_t)LMC__OCTAVE;
-    *found = largest >= -LMC__MAX_BIAS && largest <= LMC__MAX_BIAS;
-    if (*found) grid->bias = (int32_t)largest;
-    return LMC_OK;
+    grid->bias = lmc__clamp(largest, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by:
- * a multiple of 2^16, as scales of groups are upper halves. Those at the format's limits stay
- * there. */
+/* All points that there may be, as many on either side of the scale. */
+static void lmc__reset_grid(lmc__grid *grid)
+{
+    grid->n_points = lmc__max_points(grid);
+    grid->min = -(int32_t)(grid->n_points / 2);
+}
+
+/* Makes the grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. Points stay,
+ * and what moves is the bias, or the scales, by multiples of LMC__SCALE_STEP; or the step, as the
+ * bits of a float. Those at the format's limits stay there. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
+    lmc__grid *const grid = &q->params.grid;
     size_t i;
-    if (q->params.is_predicted)
-        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    if (grid->is_log) {
+        const int32_t bits = lmc__to_logarithm((float)grid->step) + by;
+        float step;
+        memcpy(&step, &bits, 4);
+        grid->step = step < 16777216.0f ? (uint32_t)step : 1u << 24;
+        lmc__reset_grid(grid);
+    } else if (q->params.is_predicted)
+        grid->bias = lmc__clamp((int64_t)grid->bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
     else
         for (i = 0; i < q->n_groups; i++)
-            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
-                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
+            q->params.scales[i] =
+                lmc__clamp_scale(grid, q->params.scales[i] + by / LMC__SCALE_STEP);
 }
 
 /* == quantise/fit_error.h ====================================================================== */
@@ -13236,52 +13038,20 @@ static void lmc__coarsen(lmc_quantizer *q, int32_t by)
  *   NMSE      the sum of squared changes, over the sum of squares
  *   UPDATE    the root of the same, of updates m / (sqrt(v) + eps)
  *
- * With a linear grid the sample is restored and compared (lmc__count_sample). With a logarithmic
+ * With a linear grid the sample is restored and compared (lmc__add_losses). With a logarithmic
  * one, changes in proportion to elements do not depend on where these lie (lmc__log_error). */
 
 #define LMC__Q32_ONE 4294967296.0
 #define LMC__Q32_MAX UINT32_MAX /* also for everything above */
 
-/* Square root, rounded down, bit by bit from the top: a bit stays if its square still fits. */
-static uint32_t lmc__square_root(uint64_t v)
+/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is: rounded down, bit by bit from the top. A
+ * bit stays if the square still fits. */
+static lmc__q32 lmc__root_q32(lmc__q32 v)
 {
     uint32_t root = 0, bit;
     for (bit = (uint32_t)1 << 31; bit; bit >>= 1)
-        if ((uint64_t)(root | bit) * (root | bit) <= v) root |= bit;
+        if ((uint64_t)(root | bit) * (root | bit) <= (uint64_t)v << 32) root |= bit;
     return root;
-}
-
-/* sqrt(v * 2^-32) in the same units, as sqrt(v * 2^32) is. */
-static lmc__q32 lmc__root_q32(lmc__q32 v) { return lmc__square_root((uint64_t)v << 32); }
-
-/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
-static lmc__q32 lmc__fraction(uint64_t a, uint64_t b)
-{
-    while (a >> 32) {
-        a >>= 1;
-        b >>= 1;
-    }
-    return b == 0 || (a << 32) / b > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)((a << 32) / b);
-}
-
-/* The error of n magnitudes on a logarithmic grid, from squares12: 12 times the sum of their
- * squared errors, in points. (An even error within one point has the mean square 1/12.) One point
- * is `step` of the 2^23 numbers of an octave. There a float x = 2^e * m, 1 <= m < 2, is off by 2^e
- * times the error in octaves, so by the error over m in proportion. In octaves that are evenly
- * filled by logarithm, the mean of 1 / m^2 is the integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln
- * 2) = 0.541. An update moves half as far as its second moment, by the root. */
-static lmc__q32 lmc__log_error(const lmc__fit *f, uint64_t squares12)
-{
-    /* (step / 2^23)^2 * 0.541 / 12 in 2^-46, and squares12 / n in 2^-8; step is at most 2^24. Both
-     * are cut so that their product fits; shift: from that to units of 2^-32. */
-    const uint64_t step = f->q->params.grid.step;
-    uint64_t a = step * step / 12 * 541 / 1000, b = f->total ? squares12 * 256 / f->total : 0;
-    int shift = 46 + 8 - 32;
-    lmc__q32 error;
-    for (; a >> 32; a >>= 1) shift--;
-    for (; b >> 31; b >>= 1) shift--;
-    error = shift < 0 || a * b >> shift > LMC__Q32_MAX ? LMC__Q32_MAX : (lmc__q32)(a * b >> shift);
-    return f->q->info.loss.measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) / 2 : error;
 }
 
 /* The asked bound; a hundredth less of measures that are estimated, or of a sample. */
@@ -13291,27 +13061,57 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
     return options->measure == LMC_MEASURE_RELATIVE ? bound : bound - bound / 100;
 }
 
-/* A sum of up to 2^22 squares of 64 bits, in 128. Whole numbers add up to the same in any order. */
+/* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
+ *
+ * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
+ * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e -
+ * 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
+ * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
+ * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
+ * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
+ * BF16. So a step of `s` octaves makes a change of s / 2.
+ *
+ * Of the others it is the root mean square. An even error within one step has the mean square 1/12.
+ * A float x = 2^e * m, 1 <= m < 2, is off by 2^e times the error in octaves, so by the error over m
+ * in proportion. In octaves that are evenly filled by logarithm, the mean of 1 / m^2 is the
+ * integral of 1 / (m^3 ln 2) from 1 to 2: 3 / (8 ln 2) = 0.541. So the change is s * sqrt(0.541 /
+ * 12) = s / 4.7097. An update moves half as far as its second moment, by the root. */
+static uint32_t lmc__log_step(lmc__q32 bound, enum lmc_measure measure)
+{
+    uint64_t octaves = measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
+    if (measure != LMC_MEASURE_RELATIVE) octaves = octaves * 4709 / 1000;
+    return (uint32_t)lmc__min64(octaves >> 9, 1u << 24); /* 2^23 numbers to an octave, of 2^32 */
+}
+
+static lmc__q32 lmc__log_error(uint32_t step, enum lmc_measure measure)
+{
+    uint64_t error = (uint64_t)step << 9;
+    if (measure != LMC_MEASURE_RELATIVE) error = error * 1000 / 4709;
+    error = measure == LMC_MEASURE_NMSE ? error * error >> 32 : error / 2;
+    return (lmc__q32)lmc__min64(error, LMC__Q32_MAX);
+}
+
+/* Sums of squares, of up to 2^22 elements. Whole numbers add up to the same in any order. */
 typedef struct lmc__wide_sum {
     uint64_t high, low;
 } lmc__wide_sum;
-LMC__INLINE void lmc__add_square(lmc__wide_sum *sum, int64_t v)
+
+LMC__INLINE void lmc__add_wide(lmc__wide_sum *sum, uint64_t v)
 {
-    const uint64_t square = (uint64_t)(v * v);
-    sum->low += square;
-    sum->high += sum->low < square;
+    sum->low += v;
+    sum->high += sum->low < v;
 }
 
-/* a / b; both lose as many bits until they fit. */
-static lmc__q32 lmc__wide_fraction(lmc__wide_sum a, lmc__wide_sum b)
+/* a / b, at most LMC__Q32_MAX. Both lose as many low bits until a << 32 fits. */
+static lmc__q32 lmc__fraction(lmc__wide_sum a, lmc__wide_sum b)
 {
-    while (a.high | b.high) {
+    while (a.high | b.high | a.low >> 32) {
         a.low = a.low >> 1 | a.high << 63;
         b.low = b.low >> 1 | b.high << 63;
         a.high >>= 1;
         b.high >>= 1;
     }
-    return lmc__fraction(a.low, b.low);
+    return b.low == 0 ? LMC__Q32_MAX : (lmc__q32)lmc__min64((a.low << 32) / b.low, LMC__Q32_MAX);
 }
 
 /* 2^exponent, -1022 .. 1023: by its bits, as ldexp is in the mathematical library. */
@@ -13323,484 +13123,264 @@ LMC__INLINE double lmc__power(int exponent)
     return power;
 }
 
+/* Of the whole number v * weight / 2^24. */
+LMC__INLINE uint64_t lmc__square(double v, uint32_t weight)
+{
+    const int64_t whole = (int64_t)v;
+    const uint64_t weighted = (uint64_t)(whole < 0 ? -whole : whole) * weight >> 24;
+    return weighted * weighted;
+}
+
 /* Sums of squares of what is lost and of what there is, in the same unit: only their ratio
  * counts. */
 typedef struct lmc__losses {
     lmc__wide_sum lost, all;
+    double unit; /* elements of groups are multiplied by it, to be whole numbers */
 } lmc__losses;
 
-/* Adds an element of bits v, restored as w, in units of 1 / unit, over `divisor`. unit is a power
- * of two, so only the conversion to a whole number rounds, towards zero. The difference of the
- * floats is exact in a double: if w is not zero, v is at least half a scale, and with 2^e <= scale
- * < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is 40 bits of 53. */
-LMC__INLINE void lmc__add_loss(lmc__losses *sums, uint32_t v, uint32_t w, double unit,
-                               int64_t divisor)
+/* The unit for elements of all groups: a 2^12th of the largest scale, or less. They are below 2^15
+ * scales, so below 2^27 units. */
+static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
 {
-    float x, y;
-    memcpy(&x, &v, 4);
-    memcpy(&y, &w, 4);
-    lmc__add_square(&sums->lost, (int64_t)(((double)x - (double)y) * unit) / divisor);
-    lmc__add_square(&sums->all, (int64_t)((double)x * unit) / divisor);
-}
-
-/* The unit for elements of all groups: a 2^16th of the largest scale, or less. They are below 2^15
- * scales, so below 2^31 units of 64 bits. */
-static double lmc__find_unit(const lmc_quantizer *q)
-{
-    uint16_t largest = (uint16_t)LMC__LEAST_SCALE;
+    lmc__losses losses = {{0, 0}, {0, 0}, 0};
+    uint16_t largest = (uint16_t)(LMC__MIN_SCALE >> 16);
     size_t i;
     for (i = 0; i < q->n_groups; i++)
         if (q->params.scales[i] > largest) largest = q->params.scales[i];
-    return lmc__power(15 + 127 - (largest >> 7));
+    losses.unit = lmc__power(11 + 127 - (largest >> 7));
+    return losses;
 }
 
-/* Restores a part of the chunk at hand, which begins at number `at`, by the functions that code it,
- * and adds what it loses. Exceptions lose nothing, and are left out of both sums: one infinity
- * would be all of them. So are zeros, which are restored as zeros. Symbols are left in f->symbols.
+/* Adds what a strip of the chunk at hand loses: n elements from number `begin` on, which were
+ * restored to y. Exceptions lose nothing, and are left out of both sums: one infinity would be all
+ * of them. So are zeros, which are restored as zeros.
  *
- * unit: of elements that are not predicted. An update is counted in its scale, which is the divisor
- * of the update within 6 %. It is below 2^15 scales: times 2^24, over the scale's power of two,
- * makes 40 bits, and over twice its mantissa, of 8 bits, 31. */
-static void lmc__add_losses(lmc__fit *f, uint64_t at, size_t begin, size_t n, double unit,
-                            lmc__losses *sums)
+ * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
+ * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits. That
+ * makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
+ *
+ * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
+ * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and
+ * with 2^e <= scale < 2^(e + 1) both are multiples of 2^(e - 24) and less than 2^(e + 16). That is
+ * 40 bits of 53. */
+static void lmc__add_losses(const lmc__fit *f, size_t begin, size_t n, const uint16_t *symbols,
+                            const uint8_t *y, lmc__losses *losses)
 {
     const lmc__quant_params *const q = &f->q->params;
-    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP],
-        high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
-    lmc__quant_strip strip;
-    const uint8_t *y;
+    double unit = losses->unit;
+    uint32_t weight = 1u << 24;
+    uint64_t lost = 0, all = 0;
     size_t i;
-    strip.source.elements = f->chunk + begin * q->width;
-    strip.source.second = f->second + begin * q->width;
-    strip.source.first = at + begin;
-    strip.source.n = n;
-    strip.dst = restored;
-    strip.symbols = f->symbols;
-    strip.high = high;
-    strip.low = q->low_bits ? low : NULL;
-    (void)lmc__quantize_strip(f->k, q, &strip);
-    y = lmc__widen(wide, restored, n, q->width);
     for (i = 0; i < n; i++) {
-        const uint32_t v = lmc__load32(f->x + 4 * (begin + i)), w = lmc__load32(y + 4 * i);
-        if (f->symbols[i] == LMC__EXCEPTION || v == 0) continue;
+        const uint32_t v_bits = lmc__load32(f->x + 4 * (begin + i)),
+                       w_bits = lmc__load32(y + 4 * i);
+        float v, w;
+        if (symbols[i] == LMC__EXCEPTION || v_bits == 0) continue;
         if (q->is_predicted) {
             const uint32_t scale =
                 lmc__predicted_scale(lmc__load32(f->s + 4 * (begin + i)), &q->grid);
-            lmc__add_loss(sums, v, w, lmc__power(24 + 127 - (int)(scale >> 23)),
-                          2 * (int64_t)(0x80 | (scale >> 16 & 0x7F)));
-        } else lmc__add_loss(sums, v, w, unit, 1);
-    }
-}
-
-/* Counts the sample's symbols on the grid. *is_off: more than a 100th of them are on none: then
- * exceptions, of 8 bytes with F32, take more than 0.6 bits for each element. n_exceptions is told
- * to the caller as of the whole tensor: one chunk stands for as many as are in a stride.
- *
- * error: what that loses, of a linear grid, or NULL; in whole numbers, so that nothing changes
- * it. */
-static enum lmc_status lmc__count_sample(lmc__fit *f, lmc__q32 *error, int *is_off)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t stride = lmc__get_stride(q);
-    const double unit = lmc__find_unit(q);
-    lmc__losses sums = {{0, 0}, {0, 0}};
-    uint64_t at, seen = 0;
-    memset(f->counts, 0, sizeof f->counts);
-    for (at = 0; at < q->n; at += stride) {
-        const size_t n = lmc__get_chunk_size(q, at);
-        size_t i, j, part;
-        LMC__TRY(lmc__read_chunk(f, at, n));
-        for (i = 0; i < n; i += part) {
-            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-            if (error) lmc__add_losses(f, at, i, part, unit, &sums);
-            else
-                (void)lmc__find_symbols(f->k, &q->params, f->symbols, f->x + 4 * i,
-                                        f->s ? f->s + 4 * i : NULL, at + i, part);
-            for (j = 0; j < part; j++) f->counts[f->symbols[j]]++;
+            unit = lmc__power(20 + 127 - (int)(scale >> 23));
+            weight = (1u << 24) / (2 * (0x80 | (scale >> 16 & 0x7F)));
         }
-        seen += n;
+        memcpy(&v, &v_bits, 4);
+        memcpy(&w, &w_bits, 4);
+        lost += lmc__square(((double)v - (double)w) * unit, weight);
+        all += lmc__square((double)v * unit, weight);
     }
-    if (error) *error = lmc__wide_fraction(sums.lost, sums.all);
-    if (error && q->info.loss.measure == LMC_MEASURE_UPDATE) *error = lmc__root_q32(*error);
-    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
-    f->total = seen - f->counts[0] - f->counts[LMC__EXCEPTION];
-    *is_off = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen;
-    return LMC_OK;
+    lmc__add_wide(&losses->lost, lost);
+    lmc__add_wide(&losses->all, all);
 }
 
-/* == quantise/fit_table.h ====================================================================== */
-
-/* A table of up to 2^bits codes: k-means over the symbols of a fine grid.
- *
- * The grid has up to 65,534 points and the table at most 256, which lie far apart on it. So the
- * tensor becomes a histogram, a table is some hundred bytes, and decoders need one lookup in front
- * of the arithmetic that they have anyway.
- *
- *   counts of symbols --> bins --> cells of bins --> centres --> table --> code of each symbol
- *
- * With a logarithmic grid the distances are those of logarithms: so relative errors are evened out,
- * as second moments want it. */
-
-/* The cube root, rounded down, bit by bit from the top; v is below 2^63. */
-static uint32_t lmc__cube_root(uint64_t v)
+static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measure)
 {
-    uint64_t root = 0, bit;
-    for (bit = (uint64_t)1 << 20; bit; bit >>= 1)
-        if ((root | bit) * (root | bit) * (root | bit) <= v) root |= bit;
-    return (uint32_t)root;
-}
-
-static uint64_t lmc__count_cell(const lmc__cells *c, size_t from, size_t to)
-{
-    return c->count[to] - c->count[from];
-}
-
-/* Cuts anew: where there are many cells, it is best if their number grows with the cube root of
- * the density (Panter, Dite: Quantization distortion in pulse-count modulation, 1951). Densities
- * are those of the cells as they are. The last bin is not empty. */
-static void lmc__spread_cells(lmc__cells *c, unsigned k)
-{
-    uint64_t weights[256], all = 0, before = 0; /* cells that each of the old ones should become */
-    uint16_t ends[256];
-    size_t from = 0;
-    unsigned i, j = 0;
-    for (i = 0; i < k; i++) {
-        const uint64_t width = c->ends[i] - from;
-        weights[i] = lmc__cube_root(lmc__count_cell(c, from, c->ends[i]) * width * width << 12);
-        all += weights[i];
-        from = c->ends[i];
-    }
-    for (i = 0, from = 0; i < k; i++) {
-        for (; j < k && all * (j + 1) <= (before + weights[i]) * k; j++)
-            ends[j] =
-                (uint16_t)(from + (all * (j + 1) / k - before) * (c->ends[i] - from) / weights[i]);
-        before += weights[i];
-        from = c->ends[i];
-    }
-    memcpy(c->ends, ends, k * sizeof ends[0]);
-}
-
-/* The means of all cells, an empty one's where it is; then cells end halfway between these. */
-static void lmc__move_cells(lmc__cells *c, unsigned k)
-{
-    size_t from = 0;
-    unsigned i;
-    for (i = 0; i < k; i++) {
-        const uint64_t count = lmc__count_cell(c, from, c->ends[i]),
-                       sum = c->sum[c->ends[i]] - c->sum[from];
-        c->means[i] = count ? (uint32_t)((256 * sum + 128 * count) / count) : 256 * (uint32_t)from;
-        from = c->ends[i];
-    }
-    for (i = 0; i + 1 < k; i++)
-        c->ends[i] = (uint16_t)((c->means[i] + c->means[i + 1] + 255) / 512);
-}
-
-/* k-means of n bins in one dimension, the last of which is not empty: at most k cells of
- * neighbours, with small squared distances to their means. */
-LMC__COLD static void lmc__find_cells(lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
-{
-    unsigned i, round, n_full = 0;
-    size_t bin;
-    c->count[0] = c->sum[0] = 0;
-    for (bin = 0; bin < n; bin++) {
-        c->count[bin + 1] = c->count[bin] + counts[bin];
-        c->sum[bin + 1] = c->sum[bin] + (uint64_t)counts[bin] * bin;
-        n_full += counts[bin] != 0;
-    }
-    if (n_full > k) {
-        for (i = 0; i < k; i++) c->ends[i] = (uint16_t)(n * (i + 1) / k);
-        for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__spread_cells(c, k);
-    } else { /* a cell for each; those that are left over are empty, in front */
-        memset(c->ends, 0, sizeof c->ends);
-        for (bin = n, i = k; bin > 0; bin--)
-            if (counts[bin - 1]) c->ends[--i] = (uint16_t)bin;
-    }
-    for (round = 0; round < LMC__CELL_ROUNDS; round++) lmc__move_cells(c, k);
-}
-
-/* Cells of neighbouring symbols, by bins of 2^shift symbols; centres: their means, in ascending
- * order. Returns how many of at most k there are: the means of two may be rounded to one symbol. */
-static unsigned lmc__find_centres(lmc__fit *f, unsigned k, uint32_t *centres)
-{
-    uint32_t first, last, s;
-    unsigned shift = 0, i, n = 0;
-    lmc__find_range(f, &first, &last);
-    while ((last - first) >> shift >= LMC__MAX_BINS) shift++;
-    memset(f->bins, 0, sizeof f->bins);
-    for (s = first; s <= last; s++) f->bins[(s - first) >> shift] += f->counts[s];
-    lmc__find_cells(&f->cells, f->bins, ((last - first) >> shift) + 1, k);
-    for (i = 0; i < k; i++) {
-        const uint32_t symbol =
-            (uint32_t)lmc__min64(first + ((uint64_t)f->cells.means[i] << shift >> 8), last);
-        if (n == 0 || symbol > centres[n - 1]) centres[n++] = symbol;
-    }
-    return n;
-}
-
-/* The table of n centres. Code 0 is zero already, which on a linear grid is a point among
- * others: the centre nearest to it is left out there, unless all of the k codes cannot be used
- * otherwise. */
-LMC__COLD static void lmc__set_table(lmc__quant_params *q, const uint32_t *centres, unsigned n,
-                                     unsigned k)
-{
-    const uint32_t zero = lmc__zero_symbol(&q->grid);
-    uint32_t nearest = UINT32_MAX;
-    unsigned i, skip = 256;
-    for (i = 0; i < n && zero; i++) {
-        const uint32_t distance = centres[i] > zero ? centres[i] - zero : zero - centres[i];
-        if (distance < nearest) {
-            nearest = distance;
-            skip = i;
-        }
-    }
-    /* table[0] is symbol 0, and what is beyond the table 0, so that tables can be compared
-     * whole. */
-    q->table[0] = 0;
-    q->table_size = 0;
-    for (i = 0; i < n; i++)
-        if (i != skip || (n < k && nearest != 0)) q->table[++q->table_size] = (uint16_t)centres[i];
-    for (i = q->table_size + 1; i < 256; i++) q->table[i] = 0;
-}
-
-/* The table of at most k codes, the first for zero, and codes for all symbols. *bits: of the
- * sample and the table when coded, times 2^16. Returns 12 times the sum of squared errors, in
- * points: see lmc__log_error. */
-static uint64_t lmc__fit_table(lmc__fit *f, unsigned k, uint64_t *bits)
-{
-    lmc__quant_params *const q = &f->q->params;
-    const uint32_t zero = lmc__zero_symbol(&q->grid);
-    uint32_t s, codes[256] = {0}, centres[256];
-    uint64_t squares12 = 0;
-    unsigned n, code;
-    /* A logarithmic grid has no point for zero, so zero takes one of the codes. */
-    n = lmc__find_centres(f, q->grid.is_log ? k - 1 : k, centres);
-    lmc__set_table(q, centres, n, k);
-    /* Codes of all symbols, not of those alone that the sample has: the tensor may have others. */
-    memset(q->codes, 0, LMC__SYMBOLS);
-    for (s = 1, code = 1; s < LMC__EXCEPTION && q->table_size; s++) {
-        uint32_t distance;
-        const unsigned best = lmc__find_code(q, &code, s, zero, &distance);
-        q->codes[s] = (uint8_t)best;
-        codes[best] += f->counts[s];
-        squares12 += f->counts[s] * (12 * (uint64_t)distance * distance + 1);
-    }
-    codes[0] += f->counts[0];
-    *bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-            ((uint64_t)(16 * q->table_size) << 16);
-    return squares12;
-}
-
-/* Moves the grid to begin and end where the sample does: then few symbols need a code. Elements
- * beyond become exceptions. Numbers of symbols move down with the grid's begin.
- *
- *     codes before   0 | 1 ... | first ............ last | ... 65534
- *     codes after    0 |         1 ..... last - first + 1
- *
- * The table's symbols are within first .. last, for centres are means of what occurs. */
-LMC__COLD static enum lmc_status lmc__narrow_table(lmc__fit *f)
-{
-    lmc_quantizer *const q = f->q;
-    lmc__quant_params *const p = &q->params;
-    const uint32_t no_more = (uint32_t)(1 - p->grid.min); /* min must stay at most 0 */
-    uint32_t first, last, i;
-    uint8_t *codes;
-    lmc__find_range(f, &first, &last);
-    first = first < no_more ? first : no_more;
-    if (!p->grid.is_log && last < no_more) last = no_more; /* zero is a point */
-    codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, last - first + 2);
-    if (!codes) return LMC_ERR_MEMORY;
-    codes[0] = 0;
-    memcpy(codes + 1, p->codes + first, last - first + 1);
-    (void)LMC_REALLOC(q->alloc_user, p->codes, q->n_codes, 0);
-    p->codes = codes;
-    q->n_codes = last - first + 2;
-    for (i = 1; i <= p->table_size; i++) p->table[i] = (uint16_t)(p->table[i] - (first - 1));
-    p->grid.min += (int32_t)first - 1;
-    p->grid.n_points = last - first + 1;
-    return LMC_OK;
+    const lmc__q32 error = lmc__fraction(losses->lost, losses->all);
+    return measure == LMC_MEASURE_UPDATE ? lmc__root_q32(error) : error;
 }
 
 /* == quantise/fit_grid.h ======================================================================= */
 
-/* The coarsest grid that keeps to a bound, coded without a table.
+/* The search for a grid: the coarsest one that keeps to a bound, or the finest one of a size.
  *
- * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
- * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
- * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
- * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
- * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
- * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
- * only move points towards elements, and BF16 have steps of whole BF16.
- *
- * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
- * measured, then a coarser one, until it is within the bound. That loss is reported. */
+ * A grid is used for the sample, which tells its error and its size. Both are known functions of
+ * how coarse it is: an octave makes errors twice as large (NMSE four times), and takes one bit from
+ * each element. So the next grid is the one that should just do. */
 
-/* Grids that are measured, and the first ones of these, which may become coarser. What does not
- * hold the bound by then is kept without loss. */
+/* Grids that are measured, and the first ones of these, which may become coarser for a bound. What
+ * does not hold it by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Ratios have 20 bits behind the point. */
-#define LMC__RATIO_ONE ((uint64_t)1 << 20)
-#define LMC__MAX_RATIO ((uint64_t)1 << 40)
+/* Scales take about 12 bits when coded: with 16 elements nearly one bit each, with 256 less than a
+ * 20th of one. */
+#define LMC__SCALE_BITS 12u
 
-/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
-#define LMC__SCALE_STEP ((int32_t)1 << 16)
+/* What is asked by bits is less by 11/32: for headers, for codes that are whole bits, and for what is
+ * no matrix; and as a table of 2^bits codes, coded, would take, if it lost as little as can be. */
+#define LMC__SPARE_BITS ((11u << 16) / 32)
 
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
- * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
- * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
+/* How the sample's symbols are coded: the grid is to begin and end where the sample does, and as
+ * many low bits are cut off as the largest number then has beyond 8.
  *
- *     symbols before   1 ......... first ....... last ......... n_points
- *     symbols after                  1 .......... last - first + 1         min grows by as much
- *     High, Low                    symbol >> low_bits, the low_bits lowest
+ *     symbols          1 ......... first ....... last ......... n_points
+ *     numbers                        1 .......... last - first + 1
+ *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
-LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
+ * The points of the scale itself and of zero, which is q = 0 of a linear grid, stay in it: as min
+ * must be at most 0. Low bits hardly compress: they are counted as they are, High by its entropy;
+ * 4 bytes and an element for each exception; and scales. n: of the sample. */
+LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
 {
-    lmc__quant_params *const q = &f->q->params;
-    const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
+    lmc_quantizer *const q = f->q;
+    const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
+    const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
     uint32_t first, last, s, codes[256] = {0};
-    lmc__find_range(f, &first, &last);
-    q->table_size = 0;
-    first -= (first - 1) & sign; /* both signs of the first point */
-    if (!q->grid.is_log) {       /* zero is a point */
-        const uint32_t zero = lmc__zero_symbol(&q->grid);
-        first = first < zero ? first : zero;
-        last = last > zero ? last : zero;
-    }
-    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
-        first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
-    q->grid.min += (int32_t)((first - 1) >> sign);
-    q->grid.n_points = ((last - first) >> sign) + 1;
-    /* With signs, the last point's other sign needs a number, too. */
-    q->low_bits = 0;
-    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    f->q->info.n_codes = 0;
+    const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
+    uint64_t bits;
+    for (first = 1; first < scale && !f->counts[first];) first++;
+    for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
+    /* With signs, both of the first point's and of the last one's. */
+    f->first = first -= (first - 1) & sign;
+    f->last = last += last & sign;
+    q->params.low_bits = 0;
+    while ((last - first + 1) >> q->params.low_bits > 255) q->params.low_bits++;
+    q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
-        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) f->q->info.n_codes++;
+        codes[(s - first + 1) >> q->params.low_bits] += f->counts[s];
+        if (f->counts[s]) q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-              ((q->low_bits * (f->total + f->counts[0])) << 16);
+    bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
+           ((uint64_t)q->params.low_bits * coded << 16) +
+           ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
+    f->bits =
+        bits / n + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size);
 }
 
-/* All points that symbols can number, as many on either side of the scale. */
-static void lmc__reset_grid(lmc__grid *grid)
+/* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
+ * n_exceptions is told to the caller as of the whole tensor: one chunk stands for as many as are in
+ * a stride. More than a 100th of exceptions, of 8 bytes with F32, take more than 0.6 bits for each
+ * element. */
+static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 {
-    grid->n_points = lmc__max_points(grid);
-    grid->min = -(int32_t)(grid->n_points / 2);
-}
-
-LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
-{
-    lmc__quant_params *const q = &f->q->params;
-    const enum lmc_measure measure = f->q->info.loss.measure;
-    uint64_t step;
-    int is_off;
-    if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
-    else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
-         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
-         * update moves half as far as its second moment. */
-        const uint64_t relative =
-            measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
-        step = relative * 4709 / 1000 >> 9;
-    }
-    if (step > 1u << 24) step = 1u << 24;
-    if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
-    if (step == 0) return LMC_OK;
-    q->grid.step = (uint32_t)step;
-    lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
-    if (is_off || f->total == 0) return LMC_OK;
-    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
-               : step >> 24                    ? LMC__Q32_MAX
-                                               : (lmc__q32)step << 8;
-    f->found = 1;
-    lmc__narrow_grid(f);
-    return LMC_OK;
-}
-
-/* How much wider one grid is than another, by the ratio of their errors: that of NMSE is of
- * squares. */
-static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
-{
-    if (f->q->info.loss.measure != LMC_MEASURE_NMSE) return ratio;
-    return lmc__square_root(lmc__min64(ratio, UINT64_MAX >> 20) << 20);
-}
-
-/* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
- */
-static int32_t lmc__octaves(uint64_t ratio)
-{
-    int32_t by = 0;
-    uint64_t x;
-    for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
-    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
-    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
-}
-
-/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
- * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
- * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
- * step. */
-LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
-{
-    unsigned i;
-    int is_off = 0, was_above = 0;
-    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
-        const int is_above = f->error > bound;
-        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
-                                        : ((uint64_t)bound << 20) / (f->error | 1);
-        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
-        if (is_above && i == 0) break; /* the finest is too coarse */
-        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
-            f->found = 1;
-            lmc__narrow_grid(f);
-            break;
+    lmc_quantizer *const q = f->q;
+    const lmc__quant_params *const p = &q->params;
+    const enum lmc_measure measure = q->info.loss.measure;
+    lmc__losses losses = lmc__begin_losses(q);
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
+    uint64_t at, seen = 0;
+    size_t i, j, n, part;
+    memset(f->counts, 0, sizeof f->counts);
+    for (at = 0; at < q->n; at += stride) {
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            lmc__quant_source strip;
+            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+            strip.elements = f->chunk + i * p->width;
+            strip.second = f->second + i * p->width;
+            strip.first = at + i;
+            strip.n = part;
+            if (p->grid.is_log)
+                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, NULL, at + i, part);
+            else {
+                (void)lmc__quantize_strip(f->k, p, &strip, symbols, restored);
+                lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
+                                &losses);
+            }
+            for (j = 0; j < part; j++) f->counts[symbols[j]]++;
         }
-        was_above |= is_above;
-        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
-        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+        seen += n;
     }
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->error =
+        p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
+    lmc__measure_size(f, seen);
+    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
+                      ? "more than 1 % of its elements are exceptions"
+                      : NULL;
     return LMC_OK;
+}
+
+/* How much coarser or finer the grid at hand must become, in units of LMC__OCTAVE: it takes more
+ * bits than `bits`; or, if that is 0, loses more than `bound`. Negative: it could be as much finer
+ * or coarser. */
+static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
+{
+    int32_t excess;
+    if (bits) return ((int32_t)f->bits - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
+    excess = lmc__to_logarithm((float)(f->error | 1)) - lmc__to_logarithm((float)bound);
+    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
+    return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
+}
+
+/* From the finest grid on: for a size it becomes only coarser; for a bound coarser, until it is too
+ * coarse, then only finer. What is within two steps is good enough. A logarithmic grid has the step
+ * that follows from its bound.
+ *
+ * A small sample is enough for a size, and so for logarithmic grids. Of others it finds a grid that
+ * the large one is then asked about. It does not reject tensors either. */
+LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    const lmc__q32 bound = o->bits ? 0 : lmc__get_bound(o);
+    const uint64_t large = lmc__get_stride(f->q, LMC__LARGE_SAMPLE);
+    lmc__grid *const grid = &f->q->params.grid;
+    uint64_t stride = lmc__get_stride(f->q, LMC__SMALL_SAMPLE);
+    int is_first = 1, was_above = o->bits || grid->is_log;
+    unsigned i;
+    for (i = 0; i < LMC__MAX_MEASURES; i++) {
+        int32_t excess;
+        LMC__TRY(lmc__measure_grid(f, stride));
+        excess = lmc__find_excess(f, o->bits, bound);
+        if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
+        if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+        if (f->obstacle || (excess <= 0 && (was_above || i >= LMC__MAX_COARSER ||
+                                            excess >= -2 * LMC__SCALE_STEP))) {
+            if (stride != large && (f->obstacle || !grid->is_log)) {
+                stride = large;
+                continue;
+            }
+            if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
+            grid->min += (int32_t)((f->first - 1) >> grid->is_signed);
+            grid->n_points = (f->last - f->first + 1) >> grid->is_signed;
+            return LMC_OK;
+        }
+        if (excess > 0) {
+            was_above = 1;
+            excess += LMC__SCALE_STEP;
+        }
+        is_first = 0;
+        lmc__coarsen(f->q, o->bits ? excess : -excess);
+    }
+    return lmc__keep_lossless(f->q, "no grid holds the bound");
 }
 
 /* == quantise/fit.h ============================================================================ */
 
-/* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
- * worth it at all. What cannot be quantised well is kept as it is, with the reason: that is no
- * error.
+/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether it is worth it at all. What
+ * cannot be quantised well is kept as it is, with the reason: that is no error.
  *
- *                          asked by bits               asked by a bound
- *   second moment          table, logarithmic grid     logarithmic grid
- *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
- *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *   second moment          logarithmic grid
+ *   first, with a second   updates; RELATIVE: logarithmic grid
+ *   anything else          linear grid; RELATIVE: logarithmic grid
  *
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   symbols on a fine grid        a pass over the sample                  fit_error.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h
- *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h
+ *   a grid that does              a pass for each that is tried           fit_grid.h
  *
  * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
  * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
  *
- * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
- * precision, not correctness. */
+ * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
+ * not correctness. */
 
-/* Elements. Below, a table and scales for each block are not worth it. */
+/* Elements. Below, scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. Scales take about 12 bits when coded: with 16 elements nearly one bit
- * each, with 256 less than a 20th of one. */
+/* Elements of a group. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
-#define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
  * as many (LMC__MIN_QUANTIZED). */
@@ -13836,109 +13416,50 @@ static uint64_t lmc__get_group_size(uint64_t group)
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
  * second moments, of which none may become zero: updates are divided by their roots. First
- * moments are of updates about as large as 1: their grid is linear. */
+ * moments are of updates about as large as 1: their grid is linear.
+ *
+ * It is the finest that there is, but a logarithmic one has the step that follows from its bound;
+ * asked by bits 256 points to an octave, which reach everything, or of BF16, which have no others,
+ * 128. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc__quant_params *const q = &f->q->params;
-    int found;
     q->grid.is_log =
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
         o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no
-     * others, 1/128: until a bound says otherwise. */
-    q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
+    if (q->grid.is_log) {
+        q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
+                               : lmc__log_step(lmc__get_bound(o), o->measure);
+        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 have 16 bits less */
+        if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
+    }
     lmc__reset_grid(&q->grid);
-    if (!q->is_predicted) {
-        q->group_size = lmc__get_group_size(o->group);
-        return lmc__fit_scales(f);
-    }
-    lmc__fit_floor(f);
-    LMC__TRY(lmc__fit_bias(f, &found));
-    return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
+    if (q->is_predicted) return lmc__fit_bias(f);
+    q->group_size = lmc__get_group_size(o->group);
+    return lmc__fit_scales(f);
 }
 
-/* The symbols on a fine grid. 1024 points to an octave reach 32 octaves either way from the
- * scale, with signs half as far; magnitudes that are beyond that may be within reach of 256 to
- * an octave. BF16 reach everything as it is. error: of a linear grid that a bound asks for, or
- * NULL. */
-LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
-{
-    lmc__grid *const grid = &f->q->params.grid;
-    int is_off;
-    LMC__TRY(lmc__count_sample(f, error, &is_off));
-    if (is_off && grid->is_log && f->q->params.width == 4) {
-        grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
-    }
-    if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
-}
-
-/* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
- * relative errors depend on the symbols alone. */
-LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
-{
-    lmc_quantizer *const q = f->q;
-    uint64_t squares12;
-    int is_off;
-    q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-    q->n_codes = LMC__SYMBOLS;
-    if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
-    if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
-    LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
-    q->info.n_codes = q->params.table_size + 1;
-    f->found = 1;
-    return LMC_OK;
-}
-
-/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
- * loss. Sizes are by entropy: of the sample's codes, with 4 bytes and an element for each
- * exception, and scales.
- *
- * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
- * sample: total leaves out zeros and exceptions. */
-LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t exceptions = f->counts[LMC__EXCEPTION],
-                   seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
-    q->info.is_grid = q->params.table_size == 0;
-    q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = f->error / LMC__Q32_ONE;
-    q->info.bits = (double)bits / 65536.0 / (double)seen +
-                   (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
-    bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
-    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
-    return LMC_OK;
-}
-
-/* The passes. Each may find that the tensor must be kept as it is (is_lossless). */
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). Quantising is
+ * worth it if it saves a tenth of what is coded without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
-    const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
-    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
-    else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
-        if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
-        if (q->info.is_lossless) return LMC_OK;
-    }
-    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, lossless);
+    LMC__TRY(lmc__fit_grid(f));
+    if (q->info.is_lossless) return LMC_OK;
+    q->info.is_grid = 1;
+    q->info.bits = (double)f->bits / 65536.0;
+    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
+    if (10 * f->bits > 9 * lossless)
+        return lmc__keep_lossless(q, "it would not be a tenth smaller");
+    return LMC_OK;
 }
 
 /* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
@@ -14007,7 +13528,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;
@@ -21246,7 +20766,6 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
-    size_t i;
     if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
     if (info->width != p->width) return LMC_OK;
@@ -21257,29 +20776,30 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     if (!p->is_predicted) {
         const uint64_t group = first / p->group_size;
         /* Groups are counted from the tensor's first element. */
-        if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
+        if (first % p->group_size != head.first) return LMC_OK;
         LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
-        for (i = 0; i < head.n_groups; i++)
-            p->scales[group + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+        memcpy(p->scales + group, head.params.scales, head.n_groups * sizeof p->scales[0]);
     }
     *is_other = 0;
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it,
- * for BF16 may have been rounded to a neighbour. Table and symbols have moved together. */
+/* The code of each symbol is that of the nearest in the table, of two as near the lower one: not
+ * only of those in it, for BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
-    uint32_t s, distance;
+    uint32_t s;
     unsigned code = 1;
     if (p->table_size == 0) return LMC_OK;
-    q->n_codes = LMC__SYMBOLS;
-    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     if (!p->codes) return LMC_ERR_MEMORY;
-    memset(p->codes, 0, q->n_codes);
-    for (s = 1; s < LMC__EXCEPTION; s++)
-        p->codes[s] = (uint8_t)lmc__find_code(p, &code, s, lmc__zero_symbol(&p->grid), &distance);
+    p->codes[0] = 0;
+    for (s = 1; s < LMC__SYMBOLS; s++) {
+        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
+            code++;
+        p->codes[s] = (uint8_t)code;
+    }
     return LMC_OK;
 }
 

@@ -1043,7 +1043,7 @@ typedef struct lmc__grid {
 
 /* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
+ * stand where the scalar function does; those of restore and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -1064,11 +1064,8 @@ typedef struct lmc__kernels {
                       const lmc__grouping *grouping, const uint8_t *tally, lmc__undo *undo,
                       lmc__streaming streaming);
 #ifndef LMC_NO_QUANTIZE
-    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
-                         const lmc__grid *grid);
-    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
-                            const lmc__grid *grid);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*restore)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+                    uint32_t scale, const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
@@ -4626,8 +4623,11 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
  * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
- *     restore   symbols to elements     rows: all n elements have one scale
- *     quantize  elements to symbols     updates: each has the scale that its prediction gives
+ *     restore   symbols to elements
+ *     quantize  elements to symbols; returns the number of exceptions
+ *
+ * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
+ * scale that its prediction, an F32 there, gives. restore may have dst = second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -4645,8 +4645,8 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
  * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
- * overlap.
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
+ * may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -4690,36 +4690,16 @@ LMC__INLINE uint32_t lmc__restore_log(uint32_t symbol, uint32_t scale, const lmc
     return (uint32_t)v | sign;
 }
 
-/* The definitions of the kernels. Rows share one scale; of updates, second[i] is the prediction, an
- * F32, from which each gets its own. What quantises returns the number of exceptions. */
-static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                     uint32_t scale, const lmc__grid *grid)
+/* The definitions of the kernels. */
+static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
+                                size_t n, uint32_t scale, const lmc__grid *grid)
 {
     size_t i;
-    if (grid->is_log)
-        for (i = 0; i < n; i++)
-            lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
-    else
-        for (i = 0; i < n; i++)
-            lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
-}
-
-static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
-                                        const uint8_t *second, size_t n, const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        lmc__store32(dst + 4 * i,
-                     lmc__restore_linear(symbols[i],
-                                         lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
-                                         grid->min));
-}
-
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+    for (i = 0; i < n; i++) {
+        if (second) scale = lmc__predicted_scale(lmc__load32(second + 4 * i), grid);
+        lmc__store32(dst + 4 * i, grid->is_log ? lmc__restore_log(symbols[i], scale, grid)
+                                               : lmc__restore_linear(symbols[i], scale, grid->min));
+    }
 }
 
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
@@ -4851,8 +4831,8 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                           uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
+                                      size_t n, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
     const lmc__i32v zero = {0};
@@ -4863,22 +4843,17 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else if (second)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                         lmc__predicted_scales_vec(second + 4 * i, grid),
+                                         grid->min);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
-                                              const uint8_t *second, size_t n,
-                                              const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
-                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+    lmc__restore_scalar(dst + 4 * i, symbols + i, second ? second + 4 * i : NULL, n - i, scale,
+                        grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
@@ -4903,48 +4878,6 @@ LMC__STATIC_VEC void lmc__join_symbols_vec(uint16_t *symbols, const uint8_t *hig
 
 #endif
 
-#if LMC__X86
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif /* LMC_NO_QUANTIZE */
 
 /* == kernels/tiers.h =========================================================================== */
@@ -4977,21 +4910,19 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, look_up, lmc__join_symbols_##isa, stream,
+#define LMC__GRID_DECODERS(isa, stream) lmc__restore_##isa, lmc__join_symbols_##isa, stream,
 #endif
-#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
+#define LMC__GRID_ENCODERS(isa, quantize)
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(look_up, stream)                                                                \
-    LMC__GRID_DECODERS(vec, look_up, stream)                                                       \
-    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream) LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize))
 #else
-#define LMC__GRIDS(look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -5013,7 +4944,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -5042,7 +4973,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -5057,7 +4988,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */
@@ -5529,9 +5460,10 @@ typedef struct lmc__quant_params {
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
     uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+    uint16_t
+        *scales; /* the upper half of each group's scale: of the tensor; decoding, of a block */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -5543,6 +5475,38 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     if (width == 4) return src;
     for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
     return wide;
+}
+
+/* The scale of element number `first`, counted from where groups begin; returns how many of n
+ * elements share it. Predictions give scales to all of them. */
+LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
+                                  uint32_t *scale)
+{
+    uint64_t group;
+    *scale = 0;
+    if (q->is_predicted) return n;
+    group = first / q->group_size;
+    *scale = (uint32_t)q->scales[group] << 16;
+    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
+}
+
+/* The elements of a strip, from number `first` on, that n symbols stand for: any symbols, for the
+ * grid's limits keep all within floats. base: their predictions, or NULL; dst may be the same. */
+static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
+                               const uint16_t *symbols, const uint8_t *base, uint64_t first,
+                               size_t n)
+{
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP];
+    uint8_t *const to = q->width == 4 ? dst : wide;
+    const uint8_t *const second = q->is_predicted ? lmc__widen(wide, base, n, q->width) : NULL;
+    uint32_t scale;
+    size_t i, part;
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore(to + 4 * i, symbols + i, second, part, scale, &q->grid);
+    }
+    for (i = 0; i < n && q->width == 2; i++)
+        lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * i)));
 }
 
 #endif
@@ -5602,8 +5566,9 @@ typedef struct lmc__job {
  *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
  *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, two lists of scales, one row for trees; and w <= 4 rows
- *                         for the prediction, where the output overwrites it
+ *   decoding quantised    codes, low bits, one row for trees; two lists of bytes of scales, and
+ *                         those in two rows; or w <= 4 rows for the prediction, where the output
+ *                         overwrites it
  *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
  *                         or one of which all is counted: w rows. Of others samples of the elements
  *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from
@@ -6512,22 +6477,12 @@ static enum lmc_status lmc__get_delta(lmc__decoder *d, uint8_t *dst, const uint8
 
 /* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes, scales and the grid's n_points */
-    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
+    lmc__quant_params params; /* without codes and the grid's n_points */
+    uint64_t first;           /* elements of the block's first group that are in blocks before */
+    size_t n_groups;          /* 0 where elements have scales of their own */
     uint32_t n_exceptions;
-    size_t n_groups;                   /* 0 where elements have scales of their own */
     const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
-
-/* The scale of the block's group number i, as the bits of an F32. */
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
-{
-    const lmc__side *const s = head->scales;
-    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
-                   high = s[1].list ? s[1].list[i] : s[1].value;
-    return low << 16 | high << 24;
-}
 
 /* The 32 bytes that every payload begins with:
  *
@@ -6541,7 +6496,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
-                   group_size = lmc__load32(p + 20);
+                   group_size = lmc__load32(p + 20), first_group = lmc__load32(p + 24);
     memset(head, 0, sizeof *head);
     LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
@@ -6557,7 +6512,6 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
-    head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
@@ -6569,28 +6523,30 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
      * 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                   head->first_group == 0);
+                   first_group == 0);
     } else {
         LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
-        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                   head->first_group <= group_size);
-        head->n_groups = 1;
-        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && first_group >= 1 &&
+                   first_group <= group_size);
+        head->first = group_size - first_group;
+        head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
     LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
- * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only. Table, positions and values are compared with what is left of the payload at once:
+/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
+ * are not more groups than elements. Tables and positions ascend strictly: each can be written in
+ * one way only. Table, positions and values are compared with what is left of the payload at once:
  * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
  * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
     lmc__quant_params *const q = &head->params;
-    uint32_t previous, i, largest;
+    lmc__side bytes[2];
+    uint32_t previous, i;
+    size_t group;
     LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
@@ -6610,11 +6566,18 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     head->values = d->in;
     d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
-    /* A linear point is up to 2^16 scales, and must stay finite. */
-    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < head->n_groups; i++)
-        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &bytes[i], spare, head->n_groups));
+    q->scales = (uint16_t *)(void *)lmc__push_numbers(&d->stack, (head->n_groups + 1) / 2);
+    LMC__CHECK(q->scales, LMC_ERR_WORKSPACE);
+    for (group = 0; group < head->n_groups; group++) {
+        const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
+                       high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
+                       scale = high << 8 | low;
+        /* A linear point is up to 2^16 scales, and must stay finite. */
+        LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
+                   scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
+        q->scales[group] = (uint16_t)scale;
+    }
     return LMC_OK;
 }
 
@@ -6645,65 +6608,40 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 }
 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups.
- *
- *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
- *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
- *
- * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
- * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
- * before the next ones. */
+ * may be the same; or NULL where scales are of groups. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
 {
     const lmc__quant_params *const q = &head->params;
-    const size_t n = info->n;
     const unsigned width = info->width;
-    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+    uint8_t room[4 * LMC__QUANTIZED_STRIP], high_room[LMC__QUANTIZED_STRIP],
         low_room[LMC__QUANTIZED_STRIP];
     uint16_t symbols[LMC__QUANTIZED_STRIP];
-    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
-    for (i = 0; i < n; i += part) {
-        /* Where F32 go past the caches (d->streaming), the CRC is taken before, so they are made in
-         * `wide`; BF16 are made there anyway. */
-        uint8_t *const out = dst + i * width;
-        uint8_t *const restored = width == 4 && !d->streaming.is_on ? out : wide;
+    for (i = 0; i < info->n; i += n) {
+        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
-        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-        codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, n, high_room);
+        if (q->table_size)
+            for (j = 0; j < n; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
-                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits ? lmc__codes_at(low, i, n, low_room) : NULL, n,
                                q->low_bits);
-        if (base)
-            d->k->restore_updates(restored, symbols,
-                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
-        else
-            for (j = 0; j < part; j += step) {
-                if (i + j == group_end) {
-                    group++;
-                    group_end += (size_t)q->group_size;
-                }
-                step = lmc__min(part - j, group_end - i - j);
-                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
-                                   &q->grid);
-            }
-        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
-        if (width == 2)
-            for (j = 0; j < part; j++)
-                lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
+                           n);
+        LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
         /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
-               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
+               (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
-            memcpy(restored + width * (place - i), head->values + width * exception, width);
-        crc = d->k->crc32c(crc, restored, part * width);
-        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
-        else if (restored != out) memcpy(out, restored, part * width);
+            memcpy(out + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, out, n * width);
+        if (out != to) d->k->stream(to, out, n * width);
     }
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;

@@ -368,8 +368,8 @@ typedef struct lmc_quantizer_options {
     size_t struct_size;   /* as of a block's */
     enum lmc_dtype dtype; /* F32 or BF16; others stay as they are */
     enum lmc_role role;
-    unsigned bits;            /* 4 .. 8: k-means with 2^bits codes. 0: the coarsest grid that keeps
-                                 to the bound */
+    unsigned bits;            /* 4 .. 8: the finest grid that takes less for each element. 0: the
+                                 coarsest one that keeps to the bound */
     enum lmc_measure measure; /* of the bound */
     unsigned generation;      /* of the elements: 0, unless they were quantised before */
     double bound;             /* above 0, below 1 */
@@ -384,8 +384,8 @@ typedef struct lmc_quantizer_options {
 /* Finds how to quantise a tensor. On LMC_OK there always is a quantiser: one that keeps the tensor
  * as it is where quantising would not make it a tenth smaller, the bound cannot be held, or more
  * than 1 % of the elements cannot be quantised (see info.reason). Reads the elements once for the
- * scales, and a sample of 2 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group, and up
- * to 64 KiB stay. Errors: ARGUMENT, MEMORY, those of read. */
+ * scales, and samples of up to 4 Mi of them a few times. Memory: 1 MiB; 2 bytes for each group
+ * stay. Errors: ARGUMENT, MEMORY, those of read. */
 LMC_STATUS lmc_quantizer_fit(lmc_quantizer **quantizer, const lmc_source *elements,
                              const lmc_quantizer_options *options);
 LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
@@ -393,7 +393,7 @@ LMC_API void lmc_quantizer_free(lmc_quantizer *quantizer); /* NULL allowed */
 typedef struct lmc_quantizer_info {
     int is_lossless;       /* 1: it keeps the tensor as it is */
     const char *reason;    /* why; "" if it does not */
-    int is_grid;           /* 1: a uniform grid; 0: a table found by k-means */
+    int is_grid;           /* 1: a uniform grid; 0: a table, as earlier versions made */
     unsigned n_codes;      /* of the table, zero included; or points of the grid in the sample */
     uint64_t n_exceptions; /* elements that stay as they are, about */
     double bits;           /* for each element when coded, about */

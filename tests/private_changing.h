@@ -61,21 +61,14 @@ T_WRAP_VOID(rank_changes,
              unsigned width, const lmc__grouping *grouping, const lmc__changed *changed,
              size_t n_changed),
             (counts, ones, base, n, width, grouping, changed, n_changed))
-T_WRAP_VOID(restore_rows,
-            (uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
+T_WRAP_VOID(restore,
+            (uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n, uint32_t scale,
              const lmc__grid *grid),
-            (dst, symbols, n, scale, grid))
-T_WRAP_VOID(restore_updates,
-            (uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
-             const lmc__grid *grid),
-            (dst, symbols, second, n, grid))
-T_WRAP(size_t, quantize_rows,
-       (uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale, const lmc__grid *grid),
-       (symbols, src, n, scale, grid))
-T_WRAP(size_t, quantize_updates,
-       (uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n,
+            (dst, symbols, second, n, scale, grid))
+T_WRAP(size_t, quantize,
+       (uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n, uint32_t scale,
         const lmc__grid *grid),
-       (symbols, src, second, n, grid))
+       (symbols, src, second, n, scale, grid))
 
 void t_call_in_kernels(void (*on_kernel)(void *user), void *user)
 {
@@ -96,10 +89,8 @@ void t_call_in_kernels(void (*on_kernel)(void *user), void *user)
     t_wrapped.group = t_group_;
     t_wrapped.list_changes = t_list_changes_;
     t_wrapped.rank_changes = t_rank_changes_;
-    t_wrapped.restore_rows = t_restore_rows_;
-    t_wrapped.restore_updates = t_restore_updates_;
-    t_wrapped.quantize_rows = t_quantize_rows_;
-    t_wrapped.quantize_updates = t_quantize_updates_;
+    t_wrapped.restore = t_restore_;
+    t_wrapped.quantize = t_quantize_;
     t_on_kernel = on_kernel;
     t_on_kernel_user = user;
     LMC__ATOMIC_STORE(&lmc__active_kernels, &t_wrapped);

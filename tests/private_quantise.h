@@ -1,5 +1,5 @@
-/* private_quantise.h - the kernels of quantisers against the spec's definitions, k-means against
- * brute force. Included by t_lmc.c, which sees what is private to lmc.h. */
+/* private_quantise.h - the kernels of quantisers against the spec's definitions, and tables.
+ * Included by t_lmc.c, which sees what is private to lmc.h. */
 #include "t_float.h"
 
 #include <float.h>
@@ -109,7 +109,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
         symbols[i] = (uint16_t)(t_below(seed, 5) ? t_random(seed) : t_below(seed, 2) ? 65535 : 0);
     far = grid; /* and of any min: what is out of reach is cut */
     if (is_log && t_below(seed, 3) == 0) far.min = -(int32_t)t_below(seed, 65536);
-    k->restore_rows(dst, symbols, n, scale, &far);
+    k->restore(dst, symbols, NULL, n, scale, &far);
     for (i = 0; i < n; i++) ok &= t_load32(dst + 4 * i) == slow_restore(symbols[i], scale, &far);
     CHECK(ok);
     for (i = 0; i < n; i++) {
@@ -119,7 +119,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
                                         : lmc__quantize_linear(v, scale, &grid));
         exceptions += expected[i] == LMC__EXCEPTION;
     }
-    CHECK(k->quantize_rows(symbols, x, n, scale, &grid) == exceptions);
+    CHECK(k->quantize(symbols, x, NULL, n, scale, &grid) == exceptions);
     CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
     for (i = 0; i < n; i++) {
         const uint32_t v = t_load32(x + 4 * i), s = symbols[i], sign = v & 0x80000000u;
@@ -146,7 +146,7 @@ static void test_rows(const lmc__kernels *k, uint64_t *seed, size_t n, int is_lo
     /* every symbol that the grid has comes back */
     for (i = 0; i < n; i++)
         symbols[i] = (uint16_t)t_below(seed, ((size_t)grid.n_points << grid.is_signed) + 1);
-    k->restore_rows(dst, symbols, n, scale, &grid);
+    k->restore(dst, symbols, NULL, n, scale, &grid);
     for (i = 0; i < n; i++) {
         const uint32_t v = t_load32(dst + 4 * i) & 0x7FFFFFFF, s = symbols[i];
         const uint32_t again = is_log ? lmc__quantize_log(t_load32(dst + 4 * i), scale, &grid)
@@ -178,7 +178,7 @@ static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
                                                               : 0);
         t_store32(x + 4 * i, telling_bits(seed, slow_scale(p, &grid), &grid));
     }
-    k->restore_updates(dst, symbols, second, n, &grid);
+    k->restore(dst, symbols, second, n, 0, &grid);
     for (i = 0; i < n; i++)
         ok &= t_load32(dst + 4 * i) ==
               slow_restore(symbols[i], slow_scale(t_load32(second + 4 * i), &grid), &grid);
@@ -188,18 +188,18 @@ static void test_updates(const lmc__kernels *k, uint64_t *seed, size_t n)
             t_load32(x + 4 * i), slow_scale(t_load32(second + 4 * i), &grid), &grid);
         exceptions += expected[i] == LMC__EXCEPTION;
     }
-    CHECK(k->quantize_updates(symbols, x, second, n, &grid) == exceptions);
+    CHECK(k->quantize(symbols, x, second, n, 0, &grid) == exceptions);
     CHECK(n == 0 || memcmp(symbols, expected, 2 * n) == 0);
     /* in place, as a delta is applied */
     if (n) memcpy(symbols, given, 2 * n);
-    k->restore_updates(second, symbols, second, n, &grid);
+    k->restore(second, symbols, second, n, 0, &grid);
     CHECK(n == 0 || memcmp(second, dst, 4 * n) == 0);
 }
 
 static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
 {
     uint8_t *const src = t_tail(&g_src, 4 * n), *const codes = t_tail(&g_second, n);
-    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n), table[256];
+    uint16_t *const symbols = (uint16_t *)(void *)t_tail(&g_dst, 2 * n);
     uint8_t *high, *low;
     uint32_t sum = 0, count = 0, got = 99;
     unsigned low_bits;
@@ -219,11 +219,7 @@ static void test_other_kernels(const lmc__kernels *k, uint64_t *seed, size_t n)
     }
     CHECK(k->sum_magnitudes(src, n, &got) == sum);
     CHECK(got == count);
-    for (i = 0; i < 256; i++) table[i] = (uint16_t)t_random(seed);
     for (i = 0; i < n; i++) codes[i] = (uint8_t)t_random(seed);
-    k->look_up(symbols, codes, n, table);
-    for (i = 0; i < n; i++) ok &= symbols[i] == table[codes[i]];
-    CHECK(ok);
     low_bits = (unsigned)t_below(seed, 9);
     low = low_bits ? t_tail(&g_src, n) : NULL;
     for (i = 0; i < n && low; i++) low[i] = (uint8_t)(t_random(seed) & ((1u << low_bits) - 1));
@@ -310,153 +306,47 @@ void t_test_quantising_kernels(void)
     test_division(&seed);
 }
 
-/* -- k-means -- */
+/* -- tables -- */
 
-/* The least sum of squared distances of n bins to the means of k cells, by divide and conquer:
- * cells' begins do not go back. */
-typedef struct exact {
-    const uint32_t *counts;
-    double *count, *sum, *square, *from, *to;
-} exact;
-
-static double exact_cost(const exact *e, size_t a, size_t b)
+/* Tables are in old files, and in those of others: no fit makes one. This one has n codes beside
+ * that of zero, at equal distances on the quantiser's grid. */
+void t_set_table(lmc_quantizer *q, unsigned n)
 {
-    const double count = e->count[b] - e->count[a], sum = e->sum[b] - e->sum[a];
-    return count > 0 ? e->square[b] - e->square[a] - sum * sum / count : 0;
-}
-
-static void exact_range(const exact *e, size_t low, size_t high, size_t first, size_t last)
-{
-    const size_t middle = (low + high) / 2;
-    size_t a, at = first;
-    double best = 1e300;
-    for (a = first; a <= last && a < middle; a++) {
-        const double cost = e->from[a] + exact_cost(e, a, middle);
-        if (cost < best) {
-            best = cost;
-            at = a;
-        }
-    }
-    e->to[middle] = best;
-    if (low < middle) exact_range(e, low, middle - 1, first, at);
-    if (middle < high) exact_range(e, middle + 1, high, at, last);
-}
-
-static double exact_cells(const uint32_t *counts, size_t n, unsigned k)
-{
-    exact e;
-    double *const room = (double *)malloc(5 * (n + 1) * sizeof(double)), result;
-    const double middle = (double)n / 2; /* nearer to the numbers: less is lost */
-    size_t i;
-    if (room == NULL) abort();
-    e.counts = counts;
-    e.count = room;
-    e.sum = room + n + 1;
-    e.square = room + 2 * (n + 1);
-    e.from = room + 3 * (n + 1);
-    e.to = room + 4 * (n + 1);
-    e.count[0] = e.sum[0] = e.square[0] = 0;
-    for (i = 0; i < n; i++) {
-        e.count[i + 1] = e.count[i] + counts[i];
-        e.sum[i + 1] = e.sum[i] + counts[i] * ((double)i - middle);
-        e.square[i + 1] = e.square[i] + counts[i] * ((double)i - middle) * ((double)i - middle);
-    }
-    e.from[0] = 1e300;
-    for (i = 1; i <= n; i++) e.from[i] = exact_cost(&e, 0, i);
-    for (; k > 1; k--) {
-        double *const swap = e.from;
-        exact_range(&e, 1, n, 0, n - 1);
-        e.to[0] = 1e300;
-        for (i = 1; i <= n; i++)
-            if (e.from[i] < e.to[i]) e.to[i] = e.from[i];
-        e.from = e.to;
-        e.to = swap;
-    }
-    result = e.from[n];
-    free(room);
-    return result;
-}
-
-/* Cells that follow one another up to the last bin, each with its mean; returns their cost. */
-static double check_cells(const lmc__cells *c, const uint32_t *counts, size_t n, unsigned k)
-{
-    double cost = 0;
-    size_t from = 0, b;
+    lmc__quant_params *const p = &q->params;
+    const uint32_t most = p->grid.n_points << p->grid.is_signed;
     unsigned i;
-    CHECK(c->ends[k - 1] == n);
-    for (i = 0; i < k; i++) {
-        if (!CHECK(from <= c->ends[i] && c->ends[i] <= n)) return 0;
-        CHECK(i == 0 || c->means[i] >= c->means[i - 1]);
-        for (b = from; b < c->ends[i]; b++) {
-            const double d = (double)b + 0.5 - c->means[i] / 256.0;
-            cost += counts[b] * d * d;
-        }
-        from = c->ends[i];
-    }
-    return cost;
+    CHECK(n >= 1 && n <= 255 && n <= most);
+    p->table_size = n;
+    p->low_bits = 0;
+    for (i = 1; i <= n; i++) p->table[i] = (uint16_t)((uint64_t)most * i / n);
+    CHECK_STATUS(lmc__set_codes(q), LMC_OK);
 }
 
-/* Any counts make valid cells; where there is one for each bin that is not empty, nothing is lost.
- */
-static void test_small_cells(void)
+/* The nearest of the table, the lower one of two as near. */
+static void test_codes(void)
 {
-    static lmc__cells cells;
-    uint64_t seed = 5;
-    int repeat;
-    for (repeat = 0; repeat < (t_quick ? 300 : t_long ? 200000 : 3000); repeat++) {
-        const size_t n = 1 + t_below(&seed, 64);
-        const unsigned k = 1 + (unsigned)t_below(&seed, 32), kind = (unsigned)t_below(&seed, 5);
-        uint32_t counts[64];
-        unsigned n_full = 0;
-        double cost;
-        size_t b;
-        t_note("k-means %d: kind %u, %lu bins, %u cells", repeat, kind, (unsigned long)n, k);
-        for (b = 0; b < n; b++) {
-            const uint64_t r = t_random(&seed);
-            switch (kind) {
-            case 0: counts[b] = (uint32_t)(r % 100); break;
-            case 1: counts[b] = r % 7 ? 0 : (uint32_t)(r >> 32) % 1000; break; /* few */
-            case 2: counts[b] = (uint32_t)(r >> 42) >> r % 19; break;          /* skewed */
-            case 3: counts[b] = (uint32_t)1 << 22; break;
-            default: counts[b] = b % 8 == 3 ? 50 : 0; break; /* a comb */
-            }
-            if (b + 1 == n && counts[b] == 0) counts[b] = 1;
-            n_full += counts[b] != 0;
+    static const uint16_t tables[][4] = {{5, 9, 10, 20}, {1, 2, 65533, 65534}, {1, 3, 5, 7}};
+    size_t i, k;
+    t_note("codes");
+    for (i = 0; i < COUNT(tables); i++) {
+        lmc_quantizer q;
+        uint32_t symbol;
+        int ok = 1;
+        memset(&q, 0, sizeof q);
+        q.params.table_size = 4;
+        memcpy(q.params.table + 1, tables[i], sizeof tables[i]);
+        CHECK_STATUS(lmc__set_codes(&q), LMC_OK);
+        for (symbol = 1; symbol < LMC__EXCEPTION && q.params.codes; symbol++) {
+            unsigned best = 0;
+            for (k = 1; k < 4; k++)
+                if (labs((long)tables[i][k] - (long)symbol) <
+                    labs((long)tables[i][best] - (long)symbol))
+                    best = (unsigned)k;
+            ok &= q.params.codes[symbol] == best + 1;
         }
-        lmc__find_cells(&cells, counts, n, k);
-        cost = check_cells(&cells, counts, n, k);
-        CHECK(cost <= (n_full <= k ? 0 : exact_cells(counts, n, 1) * 1.01 + 1));
+        CHECK(ok && q.params.codes && q.params.codes[0] == 0);
+        (void)LMC_REALLOC(NULL, q.params.codes, LMC__SYMBOLS, 0);
     }
-}
-
-/* Where there are many bins, not much more is lost than by the best cells. */
-static void test_large_cells(void)
-{
-    static lmc__cells cells;
-    static uint32_t counts[LMC__MAX_BINS];
-    static const unsigned ks[] = {7, 15, 16, 63, 255, 256};
-    uint64_t seed = 6;
-    size_t i, kind, b;
-    for (kind = 0; kind < 3; kind++)
-        for (i = 0; i < COUNT(ks); i++) {
-            const size_t n = kind == 1 ? 1000 : LMC__MAX_BINS;
-            double cost, best;
-            if (t_quick && n > 1000) continue;
-            memset(counts, 0, sizeof counts);
-            for (b = 0; b < 400000; b++) {
-                const double g = gauss(&seed),
-                             at = (double)n / 2 +
-                                  (double)n / 14 * (kind == 2 ? g * fabs(g) * (b % 3 ? 1 : 3) : g);
-                if (at >= 0 && at < (double)n) counts[(size_t)at]++;
-            }
-            counts[n - 1]++;
-            t_note("k-means: kind %lu, %u cells", (unsigned long)kind, ks[i]);
-            lmc__find_cells(&cells, counts, n, ks[i]);
-            best = exact_cells(counts, n, ks[i]);
-            cost = check_cells(&cells, counts, n, ks[i]);
-            if (getenv("LMC_TEST_VERBOSE")) printf("%.4f [%s]\n", cost / best, t_about);
-            CHECK(cost >= best * (1 - 1e-9) && cost <= best * 1.25);
-        }
 }
 
 /* One byte that is more than most, anywhere; and none. */
@@ -475,9 +365,8 @@ static void test_has_more(void)
     CHECK(ok);
 }
 
-void t_test_cells(void)
+void t_test_tables(void)
 {
     test_has_more();
-    test_small_cells();
-    test_large_cells();
+    test_codes();
 }

@@ -152,7 +152,7 @@ static inline void t_store32(uint8_t *p, uint32_t v)
 void t_test_kernels(void);
 void t_test_trees(void);
 void t_test_quantising_kernels(void);
-void t_test_cells(void);
+void t_test_tables(void);
 void t_test_workspace(void);
 /* The library's kernels call on_kernel before and after each of their steps, from now on; NULL: no
  * more. Not in threads. */
@@ -163,6 +163,7 @@ uint16_t t_to_f16(uint32_t v);
 /* The bits of a point of a quantiser's logarithmic grid in that group; 0 if it has a table or
  * another grid. */
 uint32_t t_log_point(const lmc_quantizer *quantizer, size_t group, uint32_t point);
+void t_set_table(lmc_quantizer *q, unsigned n);
 /* The first element of run i of those that an encoder looks at in a block of n; there are
  * T_SAMPLE_RUNS of T_SAMPLE_RUN elements. */
 size_t t_sample_place(uint32_t i, size_t n);

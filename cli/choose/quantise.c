@@ -271,9 +271,7 @@ static void explain_quantizer(struct choice *c, const char *why)
         set_reason(c, info.reason);
         return;
     }
-    size_t size = (size_t)snprintf(text, sizeof text,
-                                   info.is_grid ? "a grid, %u points in use" : "k-means, %u codes",
-                                   info.n_codes);
+    size_t size = (size_t)snprintf(text, sizeof text, "a grid, %u points in use", info.n_codes);
     if (c->has_second) snprintf(text + size, sizeof text - size, ", scaled by the second moment");
     else
         snprintf(text + size, sizeof text - size, ", scales for groups of %llu%s%s",
@@ -427,10 +425,7 @@ static void put_json_choice(struct json_writer *w, const struct choice *c, const
         put_json_text(w, "weight", c->weight->tensor->name);
     }
     put_json_bytes(w, "rule", c->rule->text, strlen(c->rule->text));
-    put_json(w, "choice",
-             json_string(info.is_lossless ? "lossless"
-                         : info.is_grid   ? "grid"
-                                          : "k-means"));
+    put_json(w, "choice", json_string(info.is_lossless ? "lossless" : "grid"));
     put_json(w, "reason", json_string(c->reason));
     if (!info.is_lossless) {
         put_json_number(w, "codes", info.n_codes);

@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "codec/half.h"
 #include "codec/workspace.h"
 #include "codec/quant_params.h"
 #include "codec/get_list.h"
@@ -26,12 +25,11 @@
 
 /* What a payload says before its codes. Pointers and lists lie in the payload and the workspace. */
 typedef struct lmc__quantized_head {
-    lmc__quant_params params; /* without codes, scales and the grid's n_points */
-    uint32_t first_group;     /* elements of the block in its first group; others have group_size */
+    lmc__quant_params params; /* without codes and the grid's n_points */
+    uint64_t first;           /* elements of the block's first group that are in blocks before */
+    size_t n_groups;          /* 0 where elements have scales of their own */
     uint32_t n_exceptions;
-    size_t n_groups;                   /* 0 where elements have scales of their own */
     const uint8_t *positions, *values; /* of exceptions: u32 numbers, ascending; elements */
-    lmc__side scales[2];               /* of the groups: low bytes, high bytes */
 } lmc__quantized_head;
 
 #ifndef LMC_NO_ENCODER
@@ -41,15 +39,6 @@ LMC__INLINE int lmc__is_quantized(const uint8_t *block)
     return block[2] >> LMC__LAYOUT_SHIFT == LMC__LAYOUT_QUANTIZED;
 }
 #endif
-
-/* The scale of the block's group number i, as the bits of an F32. */
-LMC__INLINE uint32_t lmc__scale_at(const lmc__quantized_head *head, size_t i)
-{
-    const lmc__side *const s = head->scales;
-    const uint32_t low = s[0].list ? s[0].list[i] : s[0].value,
-                   high = s[1].list ? s[1].list[i] : s[1].value;
-    return low << 16 | high << 24;
-}
 
 /* The 32 bytes that every payload begins with:
  *
@@ -63,7 +52,7 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     lmc__quant_params *const q = &head->params;
     const size_t n = info->n;
     const uint32_t min = lmc__load32(p + 4), bias = lmc__load32(p + 12),
-                   group_size = lmc__load32(p + 20);
+                   group_size = lmc__load32(p + 20), first_group = lmc__load32(p + 24);
     memset(head, 0, sizeof *head);
     LMC__VALID(p[0] <= (LMC__METHOD_LOG | LMC__METHOD_SIGNED | LMC__METHOD_TABLE));
     q->width = info->width;
@@ -79,7 +68,6 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
     q->grid.bias = bias <= 1u << 30 ? (int32_t)bias : -(int32_t)(0u - bias);
     q->grid.floor = lmc__load32(p + 16);
     q->group_size = group_size;
-    head->first_group = lmc__load32(p + 24);
     head->n_exceptions = lmc__load32(p + 28);
     /* Linear points have signs of their own. A table takes the place of low bits. */
     LMC__VALID(q->grid.is_log || !q->grid.is_signed);
@@ -91,28 +79,30 @@ static enum lmc_status lmc__parse_quantized_head(lmc__quantized_head *head, cons
      * 0. */
     if (info->has_prediction) {
         LMC__VALID(!q->grid.is_log && q->grid.floor <= 0x7F800000u && group_size == 0 &&
-                   head->first_group == 0);
+                   first_group == 0);
     } else {
         LMC__VALID(q->grid.bias == 0 && q->grid.floor == 0);
-        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && head->first_group >= 1 &&
-                   head->first_group <= group_size);
-        head->n_groups = 1;
-        if (n > head->first_group) head->n_groups += 1 + (n - head->first_group - 1) / group_size;
+        LMC__VALID(group_size >= 1 && group_size <= 0x7FFFFFFFu && first_group >= 1 &&
+                   first_group <= group_size);
+        head->first = group_size - first_group;
+        head->n_groups = (size_t)((head->first + n - 1) / group_size) + 1;
     }
     LMC__VALID(head->n_exceptions <= n); /* so that sizes below fit in size_t */
     return LMC_OK;
 }
 
-/* The payload up to Low; spare: a list of info->n, which is enough for the scales, as there are not
- * more groups than elements. Tables and positions ascend strictly: each can be written in one way
- * only. Table, positions and values are compared with what is left of the payload at once:
+/* The payload up to Low; spare: a list of info->n, which is enough for bytes of scales, as there
+ * are not more groups than elements. Tables and positions ascend strictly: each can be written in
+ * one way only. Table, positions and values are compared with what is left of the payload at once:
  * n_exceptions is at most n by then, so the sum is no more than 2 * 255 + 6 * 2^21. The range of
  * scales keeps every point normal and finite, whatever the symbol. */
 static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_head *head,
                                                const lmc_block_info *info, uint8_t *spare)
 {
     lmc__quant_params *const q = &head->params;
-    uint32_t previous, i, largest;
+    lmc__side bytes[2];
+    uint32_t previous, i;
+    size_t group;
     LMC__VALID((size_t)(d->end - d->in) >= LMC__QUANTIZED_HEADER);
     LMC__TRY(lmc__parse_quantized_head(head, d->in, info));
     d->in += LMC__QUANTIZED_HEADER;
@@ -132,11 +122,18 @@ static enum lmc_status lmc__get_quantized_head(lmc__decoder *d, lmc__quantized_h
     head->values = d->in;
     d->in += info->width * (size_t)head->n_exceptions;
     if (info->has_prediction) return LMC_OK;
-    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &head->scales[i], spare, head->n_groups));
-    /* A linear point is up to 2^16 scales, and must stay finite. */
-    largest = q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE;
-    for (i = 0; i < head->n_groups; i++)
-        LMC__VALID(lmc__scale_at(head, i) >= LMC__MIN_SCALE && lmc__scale_at(head, i) <= largest);
+    for (i = 0; i < 2; i++) LMC__TRY(lmc__get_list(d, &bytes[i], spare, head->n_groups));
+    q->scales = (uint16_t *)(void *)lmc__push_numbers(&d->stack, (head->n_groups + 1) / 2);
+    LMC__CHECK(q->scales, LMC_ERR_WORKSPACE);
+    for (group = 0; group < head->n_groups; group++) {
+        const unsigned low = bytes[0].list ? bytes[0].list[group] : bytes[0].value,
+                       high = bytes[1].list ? bytes[1].list[group] : bytes[1].value,
+                       scale = high << 8 | low;
+        /* A linear point is up to 2^16 scales, and must stay finite. */
+        LMC__VALID(scale >= LMC__MIN_SCALE >> 16 &&
+                   scale <= (q->grid.is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16);
+        q->scales[group] = (uint16_t)scale;
+    }
     return LMC_OK;
 }
 
@@ -186,65 +183,40 @@ static const uint8_t *lmc__codes_at(const lmc__side *side, size_t at, size_t n, 
 }
 
 /* All elements, from codes that were checked; returns their CRC. base: as many bytes as dst, which
- * may be the same; or NULL where scales are of groups.
- *
- *     strips     |    0    |    1    |    2    |     LMC__QUANTIZED_STRIP elements each
- *     groups     | 0 |   1    |   2   |   3    |    first_group, then group_size each
- *     calls      |   |     |  |     |  |   |    |    of restore_rows: one scale in each
- *
- * `wide` has a strip's predictions as F32 first, then its elements, which are made in place of
- * them. BF16 are rounded in place, too: two bytes are written where four were read, always at or
- * before the next ones. */
+ * may be the same; or NULL where scales are of groups. */
 static uint32_t lmc__restore_elements(const lmc__decoder *d, uint8_t *dst, const uint8_t *base,
                                       const lmc_block_info *info, const lmc__quantized_head *head,
                                       const lmc__side *high, const lmc__side *low)
 {
     const lmc__quant_params *const q = &head->params;
-    const size_t n = info->n;
     const unsigned width = info->width;
-    uint8_t wide[4 * LMC__QUANTIZED_STRIP], room[LMC__QUANTIZED_STRIP],
+    uint8_t room[4 * LMC__QUANTIZED_STRIP], high_room[LMC__QUANTIZED_STRIP],
         low_room[LMC__QUANTIZED_STRIP];
     uint16_t symbols[LMC__QUANTIZED_STRIP];
-    size_t i, j, part, step, group = 0, group_end = head->first_group, exception = 0, place;
+    size_t i, j, n, exception = 0, place;
     uint32_t crc = 0;
-    for (i = 0; i < n; i += part) {
-        /* Where F32 go past the caches (d->streaming), the CRC is taken before, so they are made in
-         * `wide`; BF16 are made there anyway. */
-        uint8_t *const out = dst + i * width;
-        uint8_t *const restored = width == 4 && !d->streaming.is_on ? out : wide;
+    for (i = 0; i < info->n; i += n) {
+        /* What goes past the caches (d->streaming) is made elsewhere, for its CRC is taken. */
+        uint8_t *const to = dst + i * width, *const out = d->streaming.is_on ? room : to;
         const uint8_t *codes;
-        part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
-        codes = lmc__codes_at(high, i, part, room);
-        if (q->table_size) d->k->look_up(symbols, codes, part, q->table);
+        n = lmc__min(info->n - i, LMC__QUANTIZED_STRIP);
+        codes = lmc__codes_at(high, i, n, high_room);
+        if (q->table_size)
+            for (j = 0; j < n; j++) symbols[j] = q->table[codes[j]];
         else
             d->k->join_symbols(symbols, codes,
-                               q->low_bits ? lmc__codes_at(low, i, part, low_room) : NULL, part,
+                               q->low_bits ? lmc__codes_at(low, i, n, low_room) : NULL, n,
                                q->low_bits);
-        if (base)
-            d->k->restore_updates(restored, symbols,
-                                  lmc__widen(wide, base + i * width, part, width), part, &q->grid);
-        else
-            for (j = 0; j < part; j += step) {
-                if (i + j == group_end) {
-                    group++;
-                    group_end += (size_t)q->group_size;
-                }
-                step = lmc__min(part - j, group_end - i - j);
-                d->k->restore_rows(restored + 4 * j, symbols + j, step, lmc__scale_at(head, group),
-                                   &q->grid);
-            }
-        LMC__PREFETCH((const void *)((uintptr_t)out + 2 * sizeof wide)); /* the TLB's next page */
-        if (width == 2)
-            for (j = 0; j < part; j++)
-                lmc__store16(wide + 2 * j, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * j)));
+        lmc__restore_strip(d->k, q, out, symbols, base ? base + i * width : NULL, head->first + i,
+                           n);
+        LMC__PREFETCH((const void *)((uintptr_t)to + 2 * sizeof room)); /* the TLB's next page */
         /* Last, so that nothing is done to them: a NaN keeps its bits. */
         for (; exception < head->n_exceptions &&
-               (place = lmc__load32(head->positions + 4 * exception)) < i + part;
+               (place = lmc__load32(head->positions + 4 * exception)) < i + n;
              exception++)
-            memcpy(restored + width * (place - i), head->values + width * exception, width);
-        crc = d->k->crc32c(crc, restored, part * width);
-        if (restored != out && d->streaming.is_on) d->k->stream(out, restored, part * width);
-        else if (restored != out) memcpy(out, restored, part * width);
+            memcpy(out + width * (place - i), head->values + width * exception, width);
+        crc = d->k->crc32c(crc, out, n * width);
+        if (out != to) d->k->stream(to, out, n * width);
     }
     if (d->streaming.is_on) LMC__FENCE_STREAMS();
     return crc;

@@ -3,7 +3,6 @@
 #include "base/bytes.h"
 #include "base/wire_block.h"
 #include "kernels/types.h"
-#include "codec/half.h"
 #include "codec/workspace.h"
 #include "codec/plan.h"
 #include "codec/quant_params.h"
@@ -15,14 +14,15 @@
 /* Encodes quantised blocks (spec/quantised.md), one strip at a time; get_quantised.h has the
  * payload:
  *
- *   elements --> symbols --> High, Low --> symbols that these stand for --> restored elements
- *                   |                                                             |
- *                   +--> exceptions: zero's code in the lists, and set aside      +--> CRC
+ *   elements --> symbols --> restored elements --> CRC
+ *                   |
+ *                   +--> High, Low; exceptions have zero's code there, and are set aside
  *
  * Block CRCs, fingerprints and later predictions are all of the restored elements, which are made
- * by the kernels of decoders. */
+ * as decoders make them. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
+/* Elements of a tensor on their way through a quantiser. */
 typedef struct lmc__quant_source {
     const uint8_t *elements;
     const uint8_t *second; /* the prediction, as the decoder will have it; or NULL */
@@ -30,122 +30,7 @@ typedef struct lmc__quant_source {
     size_t n;
 } lmc__quant_source;
 
-/* The scale of element number first of the tensor; returns how many of n elements share it: of a
- * block's first group what is left of it. */
-LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
-                                  uint32_t *scale)
-{
-    const uint64_t group = first / q->group_size;
-    *scale = (uint32_t)q->scales[group] << 16;
-    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
-}
-
-/* The nearest symbols of n F32 elements at x; s: their predictions, used with is_predicted only.
- * Returns how many symbols are LMC__EXCEPTION. */
-static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
-                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
-                                uint64_t first, size_t n)
-{
-    size_t exceptions = 0, i, part;
-    uint32_t scale;
-    if (q->is_predicted) return k->quantize_updates(symbols, x, s, n, &q->grid);
-    for (i = 0; i < n; i += part) {
-        part = lmc__get_group(q, first + i, n - i, &scale);
-        exceptions += k->quantize_rows(symbols + i, x + 4 * i, part, scale, &q->grid);
-    }
-    return exceptions;
-}
-
-/* The inverse: the points of n symbols, none of them LMC__EXCEPTION, as F32. dst may be s. */
-static void lmc__restore_symbols(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
-                                 const uint16_t *symbols, const uint8_t *s, uint64_t first,
-                                 size_t n)
-{
-    size_t i, part;
-    uint32_t scale;
-    if (q->is_predicted) {
-        k->restore_updates(dst, symbols, s, n, &q->grid);
-        return;
-    }
-    for (i = 0; i < n; i += part) {
-        part = lmc__get_group(q, first + i, n - i, &scale);
-        k->restore_rows(dst + 4 * i, symbols + i, part, scale, &q->grid);
-    }
-}
-
-/* A strip on its way through a quantiser, with rooms of the caller for all that is found: of a
- * block's encoder, lmc_quantizer_apply, and a fit that measures what is lost
- * (quantise/fit_error.h). */
-typedef struct lmc__quant_strip {
-    lmc__quant_source source; /* at most LMC__QUANTIZED_STRIP elements */
-    uint8_t *dst;             /* what decoding will give; may be source.elements */
-    uint16_t *symbols;        /* the nearest ones; LMC__EXCEPTION tells where exceptions are */
-    uint8_t *high, *low;      /* the codes, of exceptions those of zero; low may be NULL */
-} lmc__quant_strip;
-
-/* The strip's codes, from its symbols. Returns the symbols that the codes stand for, which are what
- * will be restored: in `room`, a strip's, or the strip's own where nothing differs. An exception
- * takes the code of zero, which every table and every grid has. */
-static const uint16_t *lmc__put_codes(const lmc__kernels *k, const lmc__quant_params *q,
-                                      const lmc__quant_strip *strip, size_t exceptions,
-                                      uint16_t *room)
-{
-    const size_t n = strip->source.n;
-    const uint16_t *symbols = strip->symbols;
-    size_t i;
-    if (exceptions) {
-        for (i = 0; i < n; i++) room[i] = symbols[i] == LMC__EXCEPTION ? 0 : symbols[i];
-        symbols = room;
-    }
-    if (q->table_size) { /* not each symbol has a code: take the nearest that has */
-        const uint8_t *const codes = q->codes;
-        uint8_t *const high = strip->high; /* bytes that are stored may alias strip */
-        for (i = 0; i < n; i++) {
-            high[i] = codes[symbols[i]];
-            room[i] = q->table[high[i]];
-        }
-        return room;
-    }
-    k->cut_symbols(strip->high, strip->low, symbols, n, q->low_bits);
-    return symbols;
-}
-
-/* Returns the number of exceptions, which dst has as they came. BF16 are widened, restored as F32,
- * and rounded as the decoder rounds them. `restored` first holds the predictions of BF16: each is
- * used before it is overwritten.
- *
- *     elements --> x --> symbols --> codes --> restored --> exceptions back --> rounded --> dst
- *     predictions -----> s -----------------------^
- *
- * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
- * these round to the same. Hence a writer may be given elements that were quantised in place. */
-static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
-                                  const lmc__quant_strip *strip)
-{
-    const lmc__quant_source *const in = &strip->source;
-    const size_t n = in->n;
-    uint8_t *const dst = strip->dst;
-    uint8_t wide[4 * LMC__QUANTIZED_STRIP], restored[4 * LMC__QUANTIZED_STRIP];
-    uint16_t room[LMC__QUANTIZED_STRIP];
-    const uint8_t *const x = lmc__widen(wide, in->elements, n, q->width);
-    const uint8_t *const s = q->is_predicted ? lmc__widen(restored, in->second, n, q->width) : NULL;
-    const size_t exceptions = lmc__find_symbols(k, q, strip->symbols, x, s, in->first, n);
-    const uint16_t *const symbols = lmc__put_codes(k, q, strip, exceptions, room);
-    size_t i;
-    lmc__restore_symbols(k, q, restored, symbols, s, in->first, n);
-    for (i = 0; i < n && exceptions; i++)
-        if (strip->symbols[i] == LMC__EXCEPTION) memcpy(restored + 4 * i, x + 4 * i, 4);
-    if (q->width == 4) memcpy(dst, restored, 4 * n);
-    for (i = 0; i < n && q->width == 2; i++) {
-        /* Exceptions are BF16 already. Of them a NaN must not be rounded, which would make it
-         * quiet. */
-        const uint32_t v = lmc__load32(restored + 4 * i);
-        lmc__store16(dst + 2 * i, (uint16_t)(v & 0xFFFF ? lmc__to_bf16(v) : v >> 16));
-    }
-    return exceptions;
-}
-
-/* Part of a block: n elements from number i on. */
+/* n of them from number i on. */
 static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned width, size_t i,
                                       size_t n)
 {
@@ -153,6 +38,55 @@ static lmc__quant_source lmc__part_of(const lmc__quant_source *source, unsigned 
                                     source->second ? source->second + i * width : NULL,
                                     source->first + i, n};
     return part;
+}
+
+/* The symbols of n F32 elements at x, of which some may be LMC__EXCEPTION; returns how many are.
+ * s: their predictions, used with is_predicted only. If not each symbol has a code, it becomes the
+ * nearest that has. */
+static size_t lmc__find_symbols(const lmc__kernels *k, const lmc__quant_params *q,
+                                uint16_t *symbols, const uint8_t *x, const uint8_t *s,
+                                uint64_t first, size_t n)
+{
+    const uint8_t *const codes = q->codes;
+    size_t exceptions = 0, i, part;
+    uint32_t scale;
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        exceptions +=
+            k->quantize(symbols + i, x + 4 * i, q->is_predicted ? s : NULL, part, scale, &q->grid);
+    }
+    for (i = 0; i < n && q->table_size; i++)
+        if (symbols[i] != LMC__EXCEPTION) symbols[i] = q->table[codes[symbols[i]]];
+    return exceptions;
+}
+
+/* A strip's symbols, and what decoding will give, at dst, which may be the source. Returns the
+ * number of exceptions, which stay as they are: symbols tells where. With is_recovered all that is
+ * not on a point is one.
+ *
+ * Done again, it changes nothing: restored elements lie on points, or BF16 so near to some that
+ * these round to the same. Hence a writer may be given elements that were quantised in place. */
+static size_t lmc__quantize_strip(const lmc__kernels *k, const lmc__quant_params *q,
+                                  const lmc__quant_source *in, uint16_t *symbols, uint8_t *dst)
+{
+    const unsigned width = q->width;
+    uint8_t x[4 * LMC__QUANTIZED_STRIP], s[4 * LMC__QUANTIZED_STRIP];
+    size_t i,
+        exceptions = lmc__find_symbols(
+            k, q, symbols, lmc__widen(x, in->elements, in->n, width),
+            q->is_predicted ? lmc__widen(s, in->second, in->n, width) : NULL, in->first, in->n);
+    lmc__restore_strip(k, q, s, symbols, in->second, in->first, in->n);
+    for (i = 0; i < in->n && (exceptions || q->is_recovered); i++) {
+        const uint8_t *const element = in->elements + i * width;
+        if (q->is_recovered && symbols[i] != LMC__EXCEPTION &&
+            memcmp(s + i * width, element, width) != 0) {
+            symbols[i] = LMC__EXCEPTION;
+            exceptions++;
+        }
+        if (symbols[i] == LMC__EXCEPTION) memcpy(s + i * width, element, width);
+    }
+    memcpy(dst, s, in->n * width);
+    return exceptions;
 }
 
 /* Where exceptions are gathered, in the payload itself:
@@ -166,15 +100,17 @@ typedef struct lmc__exceptions {
     size_t n, max;
 } lmc__exceptions;
 
-/* Those of a strip of n elements, of which i is the first in the block. Returns 0 if there is no
- * room. Strips come in order, so positions ascend. elements: where the strip was restored to. */
-static int lmc__add_exceptions(lmc__exceptions *to, const uint16_t *symbols,
-                               const uint8_t *elements, unsigned width, size_t i, size_t n)
+/* Those of a strip of n elements, of which i is the first in the block; in its symbols they become
+ * zeros. Returns 0 if there is no room. Strips come in order, so positions ascend. elements: where
+ * the strip was restored to. */
+static int lmc__add_exceptions(lmc__exceptions *to, uint16_t *symbols, const uint8_t *elements,
+                               unsigned width, size_t i, size_t n)
 {
     size_t j;
     for (j = 0; j < n; j++) {
         if (symbols[j] != LMC__EXCEPTION) continue;
         if (to->n == to->max) return 0;
+        symbols[j] = 0;
         lmc__store32(to->positions + 4 * to->n, (uint32_t)(i + j));
         memcpy(to->values + width * to->n++, elements + j * width, width);
     }
@@ -192,24 +128,21 @@ static int lmc__quantize_elements(const lmc__kernels *k, const lmc__quant_params
     const unsigned width = q->width;
     uint16_t symbols[LMC__QUANTIZED_STRIP];
     uint8_t second[4 * LMC__QUANTIZED_STRIP];
-    lmc__quant_strip strip;
-    size_t i, n;
+    lmc__quant_source strip;
+    size_t i, j, n;
     int fits = 1;
-    strip.symbols = symbols;
     *crc = 0;
     for (i = 0; i < source->n; i += n) {
         n = lmc__min(source->n - i, LMC__QUANTIZED_STRIP);
-        strip.source = lmc__part_of(source, width, i, n);
-        strip.dst = content + i * width;
-        strip.high = high + i;
-        strip.low = low ? low + i : NULL;
-        if (q->is_predicted) {
-            memcpy(second, strip.source.second, n * width);
-            strip.source.second = second;
-        }
-        if (lmc__quantize_strip(k, q, &strip) && fits)
-            fits = lmc__add_exceptions(exceptions, symbols, strip.dst, width, i, n);
-        *crc = k->crc32c(*crc, strip.dst, n * width);
+        strip = lmc__part_of(source, width, i, n);
+        if (q->is_predicted) strip.second = (uint8_t *)memcpy(second, strip.second, n * width);
+        if (lmc__quantize_strip(k, q, &strip, symbols, content + i * width) && fits)
+            fits = lmc__add_exceptions(exceptions, symbols, content + i * width, width, i, n);
+        *crc = k->crc32c(*crc, content + i * width, n * width);
+        if (!fits) continue;
+        if (q->table_size)
+            for (j = 0; j < n; j++) high[i + j] = q->codes[symbols[j]];
+        else k->cut_symbols(high + i, low ? low + i : NULL, symbols, n, q->low_bits);
     }
     return fits;
 }
@@ -303,13 +236,8 @@ static size_t lmc__put_quantized(lmc__encoder *e, const lmc__quant_params *q, ui
  * restored elements, and a reader must get those. *content: these, in the workspace; not set where
  * the block was coded without loss.
  *
- * With is_recovered the elements were quantised before, and what is coded must be exactly they.
- *
- *     payload fits   is_recovered   restored = elements   the block is
- *          1              0               any             quantised
- *          0              0               any             its restored elements, stored
- *          1              1               yes             quantised
- *       otherwise         1                               coded without loss, from the elements */
+ * With is_recovered the elements were quantised before, and what is coded is exactly they; where
+ * that does not fit, they are coded without loss. */
 static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *job, void *ws,
                                              size_t ws_size, const uint8_t **content)
 {
@@ -331,7 +259,7 @@ static enum lmc_status lmc__encode_quantized(const lmc__kernels *k, lmc__job *jo
     memset(&coding, 0, sizeof coding);
     coding.payload_size =
         lmc__put_quantized(&e, q, payload, cap, &source, restored, job->level, &coding.content_crc);
-    if (q->is_recovered && (coding.payload_size == 0 || memcmp(restored, job->src, size) != 0)) {
+    if (q->is_recovered && coding.payload_size == 0) {
         lmc__job lossless = *job; /* the workspace is used again: src lies elsewhere */
         enum lmc_status status;
         lossless.base = NULL;

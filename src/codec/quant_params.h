@@ -2,6 +2,7 @@
 #include "base/platform.h"
 #include "base/bytes.h"
 #include "kernels/types.h"
+#include "codec/half.h"
 
 /* Quantised elements, as encoder and decoder both know them (spec/quantised.md).
  *
@@ -56,9 +57,10 @@ typedef struct lmc__quant_params {
     unsigned low_bits;
     unsigned table_size; /* 0: no table */
     uint16_t table[256]; /* symbol of each code; table[0] and all beyond table_size: 0 */
-    uint8_t *codes;      /* encoding with a table: the code of each symbol that the grid gives */
+    uint8_t *codes;      /* encoding with a table: the code of each symbol */
     uint64_t group_size;
-    uint16_t *scales; /* encoding: the upper half of each group's scale, from the tensor's first */
+    uint16_t
+        *scales; /* the upper half of each group's scale: of the tensor; decoding, of a block */
 } lmc__quant_params;
 
 #ifndef LMC_NO_QUANTIZE
@@ -70,6 +72,38 @@ static const uint8_t *lmc__widen(uint8_t *wide, const uint8_t *src, size_t n, un
     if (width == 4) return src;
     for (i = 0; i < n; i++) lmc__store32(wide + 4 * i, (uint32_t)lmc__load16(src + 2 * i) << 16);
     return wide;
+}
+
+/* The scale of element number `first`, counted from where groups begin; returns how many of n
+ * elements share it. Predictions give scales to all of them. */
+LMC__INLINE size_t lmc__get_group(const lmc__quant_params *q, uint64_t first, size_t n,
+                                  uint32_t *scale)
+{
+    uint64_t group;
+    *scale = 0;
+    if (q->is_predicted) return n;
+    group = first / q->group_size;
+    *scale = (uint32_t)q->scales[group] << 16;
+    return (size_t)lmc__min64(n, (group + 1) * q->group_size - first);
+}
+
+/* The elements of a strip, from number `first` on, that n symbols stand for: any symbols, for the
+ * grid's limits keep all within floats. base: their predictions, or NULL; dst may be the same. */
+static void lmc__restore_strip(const lmc__kernels *k, const lmc__quant_params *q, uint8_t *dst,
+                               const uint16_t *symbols, const uint8_t *base, uint64_t first,
+                               size_t n)
+{
+    uint8_t wide[4 * LMC__QUANTIZED_STRIP];
+    uint8_t *const to = q->width == 4 ? dst : wide;
+    const uint8_t *const second = q->is_predicted ? lmc__widen(wide, base, n, q->width) : NULL;
+    uint32_t scale;
+    size_t i, part;
+    for (i = 0; i < n; i += part) {
+        part = lmc__get_group(q, first + i, n - i, &scale);
+        k->restore(to + 4 * i, symbols + i, second, part, scale, &q->grid);
+    }
+    for (i = 0; i < n && q->width == 2; i++)
+        lmc__store16(dst + 2 * i, (uint16_t)lmc__to_bf16(lmc__load32(wide + 4 * i)));
 }
 
 #endif

@@ -27,8 +27,9 @@
  *                         number of each and 2 w for residuals and planes, at most 1.25 rows; where
  *                         the prediction is overwritten, 4 + w to undo it, at most 0.75 rows; a row
  *                         for trees; the tally of classes, a quarter of a row at most; m
- *   decoding quantised    codes, low bits, two lists of scales, one row for trees; and w <= 4 rows
- *                         for the prediction, where the output overwrites it
+ *   decoding quantised    codes, low bits, one row for trees; two lists of bytes of scales, and
+ *                         those in two rows; or w <= 4 rows for the prediction, where the output
+ *                         overwrites it
  *   planning              before anything else is pushed, or a row. A block of up to 8192 elements,
  *                         or one of which all is counted: w rows. Of others samples of the elements
  *                         and of the prediction, and the planes of one: 3 w times 2048 bytes, from

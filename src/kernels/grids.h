@@ -3,14 +3,16 @@
 #include "base/bytes.h"
 #include "kernels/types.h"
 #include "kernels/vec.h"
-#include "kernels/vec_avx512.h"
 
 /*
  * Quantised elements (spec/quantised.md): each is a point of a grid, named by a symbol of 16 bits;
  * symbol 0 is the element +0. Elements are the bits of F32, little-endian.
  *
- *     restore   symbols to elements     rows: all n elements have one scale
- *     quantize  elements to symbols     updates: each has the scale that its prediction gives
+ *     restore   symbols to elements
+ *     quantize  elements to symbols; returns the number of exceptions
+ *
+ * All n elements have one scale; or, where `second` is not NULL and the grid linear, each has the
+ * scale that its prediction, an F32 there, gives. restore may have dst = second.
  *
  *     linear    element = q * scale                      q = grid->min + symbol - 1
  *     log       bits of element = scale + q * step, so the points are steps of a ratio; the sign,
@@ -28,8 +30,8 @@
  *
  * q fits in 17 bits with its sign, and a scale is the bits of a number of 8 significant bits,
  * LMC__MIN_SCALE at least: what comes from a block has been checked (codec/get_quantised.h). Arrays
- * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing may
- * overlap.
+ * are read and written exactly, dst and src anywhere, symbols aligned as uint16_t. Nothing else
+ * may overlap.
  */
 
 #ifndef LMC_NO_QUANTIZE
@@ -142,36 +144,16 @@ LMC__INLINE uint32_t lmc__quantize_log(uint32_t x, uint32_t scale, const lmc__gr
 }
 #endif
 
-/* The definitions of the kernels. Rows share one scale; of updates, second[i] is the prediction, an
- * F32, from which each gets its own. What quantises returns the number of exceptions. */
-static void lmc__restore_rows_scalar(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                     uint32_t scale, const lmc__grid *grid)
+/* The definitions of the kernels. */
+static void lmc__restore_scalar(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
+                                size_t n, uint32_t scale, const lmc__grid *grid)
 {
     size_t i;
-    if (grid->is_log)
-        for (i = 0; i < n; i++)
-            lmc__store32(dst + 4 * i, lmc__restore_log(symbols[i], scale, grid));
-    else
-        for (i = 0; i < n; i++)
-            lmc__store32(dst + 4 * i, lmc__restore_linear(symbols[i], scale, grid->min));
-}
-
-static void lmc__restore_updates_scalar(uint8_t *dst, const uint16_t *symbols,
-                                        const uint8_t *second, size_t n, const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        lmc__store32(dst + 4 * i,
-                     lmc__restore_linear(symbols[i],
-                                         lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
-                                         grid->min));
-}
-
-static void lmc__look_up_scalar(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                const uint16_t table[256])
-{
-    size_t i;
-    for (i = 0; i < n; i++) symbols[i] = table[codes[i]];
+    for (i = 0; i < n; i++) {
+        if (second) scale = lmc__predicted_scale(lmc__load32(second + 4 * i), grid);
+        lmc__store32(dst + 4 * i, grid->is_log ? lmc__restore_log(symbols[i], scale, grid)
+                                               : lmc__restore_linear(symbols[i], scale, grid->min));
+    }
 }
 
 /* symbols[i] = high[i] << low_bits | low[i]; low is NULL if low_bits is 0 */
@@ -190,27 +172,15 @@ static void lmc__stream_scalar(uint8_t *dst, const uint8_t *src, size_t size)
 }
 
 #ifndef LMC_NO_ENCODER
-static size_t lmc__quantize_rows_scalar(uint16_t *symbols, const uint8_t *src, size_t n,
-                                        uint32_t scale, const lmc__grid *grid)
+static size_t lmc__quantize_scalar(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
+                                   size_t n, uint32_t scale, const lmc__grid *grid)
 {
     size_t i, exceptions = 0;
     for (i = 0; i < n; i++) {
         const uint32_t x = lmc__load32(src + 4 * i);
+        if (second) scale = lmc__predicted_scale(lmc__load32(second + 4 * i), grid);
         symbols[i] = (uint16_t)(grid->is_log ? lmc__quantize_log(x, scale, grid)
                                              : lmc__quantize_linear(x, scale, grid));
-        exceptions += symbols[i] == LMC__EXCEPTION;
-    }
-    return exceptions;
-}
-
-static size_t lmc__quantize_updates_scalar(uint16_t *symbols, const uint8_t *src,
-                                           const uint8_t *second, size_t n, const lmc__grid *grid)
-{
-    size_t i, exceptions = 0;
-    for (i = 0; i < n; i++) {
-        symbols[i] = (uint16_t)lmc__quantize_linear(
-            lmc__load32(src + 4 * i), lmc__predicted_scale(lmc__load32(second + 4 * i), grid),
-            grid);
         exceptions += symbols[i] == LMC__EXCEPTION;
     }
     return exceptions;
@@ -370,8 +340,8 @@ LMC__INLINE_VEC void lmc__restore_log_step_vec(uint8_t *dst, const uint16_t *sym
     memcpy(dst, &q, sizeof q);
 }
 
-LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols, size_t n,
-                                           uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC void lmc__restore_vec(uint8_t *dst, const uint16_t *symbols, const uint8_t *second,
+                                      size_t n, uint32_t scale, const lmc__grid *grid)
 {
     const int32_t limit = grid->is_log ? (int32_t)(0x7FFFFFFF / grid->step) : 0;
     const lmc__i32v zero = {0};
@@ -382,22 +352,17 @@ LMC__STATIC_VEC void lmc__restore_rows_vec(uint8_t *dst, const uint16_t *symbols
     else if (grid->is_log)
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__restore_log_step_vec(dst + 4 * i, symbols + i, scale, grid, limit, 0);
+    else if (second)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
+                                         lmc__predicted_scales_vec(second + 4 * i, grid),
+                                         grid->min);
     else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__restore_linear_step_vec(dst + 4 * i, symbols + i, zero + (int32_t)scale,
                                          grid->min);
-    lmc__restore_rows_scalar(dst + 4 * i, symbols + i, n - i, scale, grid);
-}
-
-LMC__STATIC_VEC void lmc__restore_updates_vec(uint8_t *dst, const uint16_t *symbols,
-                                              const uint8_t *second, size_t n,
-                                              const lmc__grid *grid)
-{
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        lmc__restore_linear_step_vec(dst + 4 * i, symbols + i,
-                                     lmc__predicted_scales_vec(second + 4 * i, grid), grid->min);
-    lmc__restore_updates_scalar(dst + 4 * i, symbols + i, second + 4 * i, n - i, grid);
+    lmc__restore_scalar(dst + 4 * i, symbols + i, second ? second + 4 * i : NULL, n - i, scale,
+                        grid);
 }
 
 /* Twice as many symbols as elements a step: bytes become 16 bits wide, as many as fill a vector.
@@ -506,8 +471,9 @@ LMC__INLINE_VEC size_t lmc__sum_vec(lmc__i32v v)
     return sum;
 }
 
-LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *src, size_t n,
-                                              uint32_t scale, const lmc__grid *grid)
+LMC__STATIC_VEC size_t lmc__quantize_vec(uint16_t *symbols, const uint8_t *src,
+                                         const uint8_t *second, size_t n, uint32_t scale,
+                                         const lmc__grid *grid)
 {
     const lmc__i32v zero = {0};
     lmc__i32v exceptions = {0};
@@ -517,26 +483,18 @@ LMC__STATIC_VEC size_t lmc__quantize_rows_vec(uint16_t *symbols, const uint8_t *
         const uint32_t lowest = scale + lmc__lowest(grid);
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__quantize_log_step_vec(symbols + i, src + 4 * i, lowest, grid, &step, &exceptions);
-    } else
+    } else if (second)
+        for (; i + LMC__LANES <= n; i += LMC__LANES)
+            lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
+                                          lmc__predicted_scales_vec(second + 4 * i, grid), grid,
+                                          &exceptions);
+    else
         for (; i + LMC__LANES <= n; i += LMC__LANES)
             lmc__quantize_linear_step_vec(symbols + i, src + 4 * i, zero + (int32_t)scale, grid,
                                           &exceptions);
-    return lmc__sum_vec(exceptions) +
-           lmc__quantize_rows_scalar(symbols + i, src + 4 * i, n - i, scale, grid);
-}
-
-LMC__STATIC_VEC size_t lmc__quantize_updates_vec(uint16_t *symbols, const uint8_t *src,
-                                                 const uint8_t *second, size_t n,
-                                                 const lmc__grid *grid)
-{
-    lmc__i32v exceptions = {0};
-    size_t i;
-    for (i = 0; i + LMC__LANES <= n; i += LMC__LANES)
-        lmc__quantize_linear_step_vec(symbols + i, src + 4 * i,
-                                      lmc__predicted_scales_vec(second + 4 * i, grid), grid,
-                                      &exceptions);
-    return lmc__sum_vec(exceptions) +
-           lmc__quantize_updates_scalar(symbols + i, src + 4 * i, second + 4 * i, n - i, grid);
+    return lmc__sum_vec(exceptions) + lmc__quantize_scalar(symbols + i, src + 4 * i,
+                                                           second ? second + 4 * i : NULL, n - i,
+                                                           scale, grid);
 }
 
 /* A lane sums up n / LMC__LANES numbers of 17 bits, all lanes' sum fits in 32 bits (grids.h). */
@@ -578,46 +536,4 @@ LMC__STATIC_VEC void lmc__cut_symbols_vec(uint8_t *high, uint8_t *low, const uin
 #endif /* LMC_NO_ENCODER */
 #endif
 
-#if LMC__X86
-/* 256 entries of 16 bits are two tables of 256 bytes: low and high bytes, four vectors each. A
- * look-up among 256 is two among 128, by the low 7 bits of a code, and bit 7 chooses (map.h). Then
- * bytes of l and h are zipped to symbols:
- *
- *     lo, in 64-bit lanes    l0 l4 | l1 l5 | l2 l6 | l3 l7       after `order`
- *     unpacklo               l0h0  | l1h1  | l2h2  | l3h3        symbols 0 .. 31
- *     unpackhi               l4h4  | l5h5  | l6h6  | l7h7        symbols 32 .. 63
- *
- * since unpack takes the lower or the upper 8 bytes of each 128. */
-LMC__AVX512 static void lmc__look_up_avx512(uint16_t *symbols, const uint8_t *codes, size_t n,
-                                            const uint16_t table[256])
-{
-    __m512i low[4], high[4]; /* the table's bytes, 64 to a vector */
-    size_t i;
-    for (i = 0; i < 4; i++) {
-        const __m512i a = lmc__load_avx512((const uint8_t *)(table + 64 * i)),
-                      b = lmc__load_avx512((const uint8_t *)(table + 64 * i + 32));
-        low[i] = _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtepi16_epi8(a)),
-                                    _mm512_cvtepi16_epi8(b), 1);
-        high[i] = _mm512_inserti64x4(
-            _mm512_castsi256_si512(_mm512_cvtepi16_epi8(_mm512_srli_epi16(a, 8))),
-            _mm512_cvtepi16_epi8(_mm512_srli_epi16(b, 8)), 1);
-    }
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i c = lmc__load_avx512(codes + i);
-        const __mmask64 upper = _mm512_movepi8_mask(c); /* codes of 128 and more */
-        const __m512i l = _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(low[0], c, low[1]),
-                                                 _mm512_permutex2var_epi8(low[2], c, low[3]));
-        const __m512i h =
-            _mm512_mask_blend_epi8(upper, _mm512_permutex2var_epi8(high[0], c, high[1]),
-                                   _mm512_permutex2var_epi8(high[2], c, high[3]));
-        /* unpack interleaves within 128 bits: so lanes 0 .. 3 to the lower halves, 4 .. 7 above */
-        const __m512i order = _mm512_setr_epi64(0, 4, 1, 5, 2, 6, 3, 7);
-        const __m512i lo = _mm512_permutexvar_epi64(order, l),
-                      hi = _mm512_permutexvar_epi64(order, h);
-        lmc__store_avx512((uint8_t *)(symbols + i), _mm512_unpacklo_epi8(lo, hi));
-        lmc__store_avx512((uint8_t *)(symbols + i + 32), _mm512_unpackhi_epi8(lo, hi));
-    }
-    lmc__look_up_scalar(symbols + i, codes + i, n - i, table);
-}
-#endif
 #endif /* LMC_NO_QUANTIZE */

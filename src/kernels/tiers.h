@@ -57,26 +57,24 @@ extern const lmc__kernels lmc__kernels_scalar, lmc__kernels_neon, lmc__kernels_n
 
 /* of grids.h. LMC__DIVIDING: those that divide, where -ffast-math would change how. */
 #ifdef LMC_NO_QUANTIZE
-#define LMC__GRID_DECODERS(isa, look_up, stream)
+#define LMC__GRID_DECODERS(isa, stream)
 #else
-#define LMC__GRID_DECODERS(isa, look_up, stream)                                                   \
-    lmc__restore_rows_##isa, lmc__restore_updates_##isa, look_up, lmc__join_symbols_##isa, stream,
+#define LMC__GRID_DECODERS(isa, stream) lmc__restore_##isa, lmc__join_symbols_##isa, stream,
 #endif
 #if defined(LMC_NO_QUANTIZE) || defined(LMC_NO_ENCODER)
-#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)
+#define LMC__GRID_ENCODERS(isa, quantize)
 #else
-#define LMC__GRID_ENCODERS(isa, quantize_rows, quantize_updates)                                   \
-    quantize_rows, quantize_updates, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
+#define LMC__GRID_ENCODERS(isa, quantize)                                                          \
+    quantize, lmc__sum_magnitudes_##isa, lmc__cut_symbols_##isa,
 #endif
 #define LMC__SCALAR_GRIDS                                                                          \
-    LMC__GRID_DECODERS(scalar, lmc__look_up_scalar, lmc__stream_scalar)                            \
-    LMC__GRID_ENCODERS(scalar, lmc__quantize_rows_scalar, lmc__quantize_updates_scalar)
+    LMC__GRID_DECODERS(scalar, lmc__stream_scalar)                                                 \
+    LMC__GRID_ENCODERS(scalar, lmc__quantize_scalar)
 #if LMC__VECTORS
-#define LMC__GRIDS(look_up, stream)                                                                \
-    LMC__GRID_DECODERS(vec, look_up, stream)                                                       \
-    LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize_rows), LMC__DIVIDING(quantize_updates))
+#define LMC__GRIDS(stream)                                                                         \
+    LMC__GRID_DECODERS(vec, stream) LMC__GRID_ENCODERS(vec, LMC__DIVIDING(quantize))
 #else
-#define LMC__GRIDS(look_up, stream) LMC__SCALAR_GRIDS
+#define LMC__GRIDS(stream) LMC__SCALAR_GRIDS
 #endif
 
 /* One part a line. The formatter would indent each one more. */
@@ -98,7 +96,7 @@ LMC__TABLE lmc__kernels lmc__kernels_scalar = {
     LMC__DECODERS(neon, LMC__SUMS(crc32c, lmc__sum64_scalar), lmc__join_neon,                      \
                   lmc__join_root_strips, lmc__patch_scalar)                                        \
     LMC__ENCODERS(neon, lmc__split_root_strips, lmc__list_changes_scalar)                          \
-    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_scalar)
+    LMC__GRIDS(lmc__stream_scalar)
 LMC__TABLE lmc__kernels lmc__kernels_neon = {
     LMC__NEON_KERNELS(lmc__crc32c_neon)
 };
@@ -132,7 +130,7 @@ LMC__TABLE lmc__kernels lmc__kernels_simde = {
     LMC__DECODERS(avx2, LMC__SUMS(lmc__crc32c_avx2, lmc__sum64_avx2),                              \
                    lmc__join_avx2, lmc__join_root_avx2, lmc__patch_avx2)                           \
     LMC__ENCODERS(avx2, split_root, lmc__list_changes_avx2)                              \
-    LMC__GRIDS(lmc__look_up_scalar, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 LMC__TABLE lmc__kernels lmc__kernels_avx2 = {LMC__AVX2_KERNELS(lmc__split_root_avx2)};
 /* Where products are made two at a time: see split_root.h. */
 LMC__TABLE lmc__kernels lmc__kernels_avx2_vpclmul = {
@@ -147,7 +145,7 @@ LMC__TABLE lmc__kernels lmc__kernels_avx512 = {
     LMC__DECODERS(avx512, LMC__SUMS(lmc__crc32c_avx512, lmc__sum64_avx512),
                    lmc__join_avx2, lmc__join_root_avx512, lmc__patch_avx512)
     LMC__ENCODERS(avx512, lmc__split_root_avx512, lmc__list_changes_avx512)
-    LMC__GRIDS(lmc__look_up_avx512, lmc__stream_avx2)
+    LMC__GRIDS(lmc__stream_avx2)
 };
 #endif
 /* clang-format on */

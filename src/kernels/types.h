@@ -153,7 +153,7 @@ typedef struct lmc__grid {
 
 /* The kernels of a tier. Those that take a table first are fused of others, and do their own work
  * at the ends of a block with the kernels of that table, which is the one they are from. Contracts
- * stand where the scalar function does; that of restore_rows and what follows it in grids.h. */
+ * stand where the scalar function does; those of restore and what follows it in grids.h. */
 typedef struct lmc__kernels {
     enum lmc_tier tier;
     uint32_t (*crc32c)(uint32_t crc, const uint8_t *p, size_t size);
@@ -197,19 +197,14 @@ typedef struct lmc__kernels {
                          size_t n_changed);
 #endif
 #ifndef LMC_NO_QUANTIZE
-    void (*restore_rows)(uint8_t *dst, const uint16_t *symbols, size_t n, uint32_t scale,
-                         const lmc__grid *grid);
-    void (*restore_updates)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
-                            const lmc__grid *grid);
-    void (*look_up)(uint16_t *symbols, const uint8_t *codes, size_t n, const uint16_t table[256]);
+    void (*restore)(uint8_t *dst, const uint16_t *symbols, const uint8_t *second, size_t n,
+                    uint32_t scale, const lmc__grid *grid);
     void (*join_symbols)(uint16_t *symbols, const uint8_t *high, const uint8_t *low, size_t n,
                          unsigned low_bits);
     void (*stream)(uint8_t *dst, const uint8_t *src, size_t size);
 #ifndef LMC_NO_ENCODER
-    size_t (*quantize_rows)(uint16_t *symbols, const uint8_t *src, size_t n, uint32_t scale,
-                            const lmc__grid *grid);
-    size_t (*quantize_updates)(uint16_t *symbols, const uint8_t *src, const uint8_t *second,
-                               size_t n, const lmc__grid *grid);
+    size_t (*quantize)(uint16_t *symbols, const uint8_t *src, const uint8_t *second, size_t n,
+                       uint32_t scale, const lmc__grid *grid);
     uint32_t (*sum_magnitudes)(const uint8_t *src, size_t n, uint32_t *count);
     void (*cut_symbols)(uint8_t *high, uint8_t *low, const uint16_t *symbols, size_t n,
                         unsigned low_bits);

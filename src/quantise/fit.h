@@ -10,40 +10,33 @@
 #include "quantise/fit_sample.h"
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
-#include "quantise/fit_table.h"
 #include "quantise/fit_grid.h"
 
-/* lmc_quantizer_fit: which kind of grid a tensor gets, whether by table or bound, and whether it is
- * worth it at all. What cannot be quantised well is kept as it is, with the reason: that is no
- * error.
+/* lmc_quantizer_fit: which kind of grid a tensor gets, and whether it is worth it at all. What
+ * cannot be quantised well is kept as it is, with the reason: that is no error.
  *
- *                          asked by bits               asked by a bound
- *   second moment          table, logarithmic grid     logarithmic grid
- *   first, with a second   table, updates              updates; RELATIVE: logarithmic grid
- *   anything else          table, linear grid          linear grid; RELATIVE: logarithmic grid
+ *   second moment          logarithmic grid
+ *   first, with a second   updates; RELATIVE: logarithmic grid
+ *   anything else          linear grid; RELATIVE: logarithmic grid
  *
  * What is done, in this order:
  *
  *   scales, or bias and floor     one pass over all, or the sample        fit_scales.h
- *   symbols on a fine grid        a pass over the sample                  fit_error.h
- *   table by k-means, or          no pass, for a linear grid one          fit_table.h
- *   the coarsest grid in bounds   a pass for each that is tried           fit_grid.h
+ *   a grid that does              a pass for each that is tried           fit_grid.h
  *
  * A pass reads elements by the caller's callback. Nothing depends on how many threads there are or
  * on the tier, and floating point decides nothing: so the quantiser is the same on every machine.
  *
- * Any grid and table make a valid block (spec/quantised.md): a mistake here would cost size or
- * precision, not correctness. */
+ * Any grid makes a valid block (spec/quantised.md): a mistake here would cost size or precision,
+ * not correctness. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Elements. Below, a table and scales for each block are not worth it. */
+/* Elements. Below, scales for each block are not worth it. */
 #define LMC__MIN_QUANTIZED 16384u
-/* Elements of a group. Scales take about 12 bits when coded: with 16 elements nearly one bit
- * each, with 256 less than a 20th of one. */
+/* Elements of a group. */
 #define LMC__DEFAULT_GROUP 256u
 #define LMC__LEAST_GROUP 16u
-#define LMC__SCALE_BITS 12u
 
 /* Bits per element without loss, times 2^16: of one block of elements from the middle. There are
  * as many (LMC__MIN_QUANTIZED). */
@@ -79,109 +72,50 @@ static uint64_t lmc__get_group_size(uint64_t group)
 
 /* The kind of grid, and its scales. Relative errors are bounded by a logarithmic one, and so are
  * second moments, of which none may become zero: updates are divided by their roots. First
- * moments are of updates about as large as 1: their grid is linear. */
+ * moments are of updates about as large as 1: their grid is linear.
+ *
+ * It is the finest that there is, but a logarithmic one has the step that follows from its bound;
+ * asked by bits 256 points to an octave, which reach everything, or of BF16, which have no others,
+ * 128. */
 LMC__COLD static enum lmc_status lmc__begin_fit(lmc__fit *f)
 {
     const lmc_quantizer_options *const o = f->options;
     lmc__quant_params *const q = &f->q->params;
-    int found;
     q->grid.is_log =
         f->q->info.loss.measure == LMC_MEASURE_RELATIVE || o->role == LMC_ROLE_SECOND_MOMENT;
     q->grid.is_signed = q->grid.is_log && o->role != LMC_ROLE_SECOND_MOMENT;
     q->is_predicted =
         o->role == LMC_ROLE_FIRST_MOMENT && o->second_elements.read_at && !q->grid.is_log;
-    /* Points of logarithmic grids are 1/1024 of an octave apart, or of BF16, which have no
-     * others, 1/128: until a bound says otherwise. */
-    q->grid.step = !q->grid.is_log ? 0 : q->width == 2 ? 1u << 16 : 1u << 13;
+    if (q->grid.is_log) {
+        q->grid.step = o->bits ? 1u << (q->width == 2 ? 16 : 15)
+                               : lmc__log_step(lmc__get_bound(o), o->measure);
+        if (q->width == 2) q->grid.step &= 0xFFFF0000u; /* BF16 have 16 bits less */
+        if (q->grid.step == 0) return lmc__keep_lossless(f->q, "no grid holds the bound");
+    }
     lmc__reset_grid(&q->grid);
-    if (!q->is_predicted) {
-        q->group_size = lmc__get_group_size(o->group);
-        return lmc__fit_scales(f);
-    }
-    lmc__fit_floor(f);
-    LMC__TRY(lmc__fit_bias(f, &found));
-    return found ? LMC_OK : lmc__keep_lossless(f->q, "no update is a normal number");
+    if (q->is_predicted) return lmc__fit_bias(f);
+    q->group_size = lmc__get_group_size(o->group);
+    return lmc__fit_scales(f);
 }
 
-/* The symbols on a fine grid. 1024 points to an octave reach 32 octaves either way from the
- * scale, with signs half as far; magnitudes that are beyond that may be within reach of 256 to
- * an octave. BF16 reach everything as it is. error: of a linear grid that a bound asks for, or
- * NULL. */
-LMC__COLD static enum lmc_status lmc__find_fine_grid(lmc__fit *f, lmc__q32 *error)
-{
-    lmc__grid *const grid = &f->q->params.grid;
-    int is_off;
-    LMC__TRY(lmc__count_sample(f, error, &is_off));
-    if (is_off && grid->is_log && f->q->params.width == 4) {
-        grid->step <<= 2;
-        LMC__TRY(lmc__count_sample(f, NULL, &is_off));
-    }
-    if (is_off) return lmc__keep_lossless(f->q, "more than 1 % of its elements are exceptions");
-    return f->total ? LMC_OK : lmc__keep_lossless(f->q, "all of it is zero");
-}
-
-/* A table of 2^bits codes. Its loss is measured over all elements where the grid is linear;
- * relative errors depend on the symbols alone. */
-LMC__COLD static enum lmc_status lmc__fit_codes(lmc__fit *f, unsigned bits)
-{
-    lmc_quantizer *const q = f->q;
-    uint64_t squares12;
-    int is_off;
-    q->params.codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
-    q->n_codes = LMC__SYMBOLS;
-    if (!q->params.codes) return LMC_ERR_MEMORY;
-    squares12 = lmc__fit_table(f, 1u << bits, &f->bits);
-    if (q->params.table_size == 0) return lmc__keep_lossless(q, "all of it is zero");
-    LMC__TRY(lmc__narrow_table(f));
-    if (q->params.grid.is_log) f->error = lmc__log_error(f, squares12);
-    else LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
-    q->info.n_codes = q->params.table_size + 1;
-    f->found = 1;
-    return LMC_OK;
-}
-
-/* What callers are told; and whether it is worth it: a tenth must be saved of what is coded without
- * loss. Sizes are by entropy: of the sample's codes, with 4 bytes and an element for each
- * exception, and scales.
- *
- * bits is of the sample first, times 2^16, then of one element. `seen` is all elements of the
- * sample: total leaves out zeros and exceptions. */
-LMC__COLD static enum lmc_status lmc__end_fit(lmc__fit *f, uint64_t lossless)
-{
-    lmc_quantizer *const q = f->q;
-    const uint64_t exceptions = f->counts[LMC__EXCEPTION],
-                   seen = f->total + f->counts[0] + exceptions, group_size = q->params.group_size;
-    uint64_t bits = f->bits + (exceptions * (32 + 8 * q->params.width) << 16);
-    q->info.is_grid = q->params.table_size == 0;
-    q->info.loss.generation = f->options->generation + 1;
-    q->info.loss.error = f->error / LMC__Q32_ONE;
-    q->info.bits = (double)bits / 65536.0 / (double)seen +
-                   (q->params.is_predicted ? 0.0 : (double)LMC__SCALE_BITS / (double)group_size);
-    bits = bits / seen + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / group_size);
-    if (10 * bits > 9 * lossless) return lmc__keep_lossless(q, "it would not be a tenth smaller");
-    return LMC_OK;
-}
-
-/* The passes. Each may find that the tensor must be kept as it is (is_lossless). */
+/* The passes. Each may find that the tensor must be kept as it is (is_lossless). Quantising is
+ * worth it if it saves a tenth of what is coded without loss. */
 LMC__COLD static enum lmc_status lmc__fit_quantizer(lmc__fit *f)
 {
-    const lmc_quantizer_options *const o = f->options;
     lmc_quantizer *const q = f->q;
     uint64_t lossless;
     LMC__TRY(lmc__try_lossless(f, &lossless));
     LMC__TRY(lmc__begin_fit(f));
     if (q->info.is_lossless) return LMC_OK;
-    /* A logarithmic grid's step follows from the bound; others are found from the finest. */
-    if (o->bits == 0 && q->params.grid.is_log) LMC__TRY(lmc__fit_log_grid(f, lmc__get_bound(o)));
-    else {
-        LMC__TRY(lmc__find_fine_grid(f, o->bits ? NULL : &f->error));
-        if (q->info.is_lossless) return LMC_OK;
-        if (o->bits) LMC__TRY(lmc__fit_codes(f, o->bits));
-        else LMC__TRY(lmc__fit_linear_grid(f, lmc__get_bound(o)));
-        if (q->info.is_lossless) return LMC_OK;
-    }
-    if (!f->found) return lmc__keep_lossless(q, "no grid holds the bound");
-    return lmc__end_fit(f, lossless);
+    LMC__TRY(lmc__fit_grid(f));
+    if (q->info.is_lossless) return LMC_OK;
+    q->info.is_grid = 1;
+    q->info.bits = (double)f->bits / 65536.0;
+    q->info.loss.generation = f->options->generation + 1;
+    q->info.loss.error = f->error / LMC__Q32_ONE;
+    if (10 * f->bits > 9 * lossless)
+        return lmc__keep_lossless(q, "it would not be a tenth smaller");
+    return LMC_OK;
 }
 
 /* The rules of lmc_quantizer_fit for its arguments. A second moment's quantiser must not want a
@@ -250,7 +184,6 @@ LMC__COLD LMC_API enum lmc_status lmc_quantizer_fit(lmc_quantizer **quantizer,
             f->options = options;
             f->elements = *elements;
             f->q = q;
-            f->found = 0;
             status = lmc__fit_quantizer(f);
             (void)LMC_REALLOC(options->alloc_user, f, sizeof *f, 0);
         } else status = LMC_ERR_MEMORY;

@@ -2,159 +2,169 @@
 #include "base/platform.h"
 #include "kernels/types.h"
 #include "codec/plan.h"
+#include "codec/put_quantised.h"
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 #include "quantise/fit_scales.h"
 #include "quantise/fit_error.h"
 
-/* The coarsest grid that keeps to a bound, coded without a table.
+/* The search for a grid: the coarsest one that keeps to a bound, or the finest one of a size.
  *
- * Logarithmic grids: the step follows from the bound. With RELATIVE the bound is hard. An element's
- * bits are at most half a step, d numbers, from those of its point, and a step is at most 2^24. If
- * both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e - 23), so the change over the element
- * is at most d / 2^23. If the point lies beyond 2^(e + 1), a numbers above the element, the d - a
- * numbers after it weigh double: the change is 2^(e - 23) (2 d - a), and the element 2^(e - 23)
- * (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23. The limits of spec/quantised.md
- * only move points towards elements, and BF16 have steps of whole BF16.
- *
- * Linear grids: of NMSE and UPDATE, over a sample. The finest grid is used and its loss
- * measured, then a coarser one, until it is within the bound. That loss is reported. */
+ * A grid is used for the sample, which tells its error and its size. Both are known functions of
+ * how coarse it is: an octave makes errors twice as large (NMSE four times), and takes one bit from
+ * each element. So the next grid is the one that should just do. */
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* Grids that are measured, and the first ones of these, which may become coarser. What does not
- * hold the bound by then is kept without loss. */
+/* Grids that are measured, and the first ones of these, which may become coarser for a bound. What
+ * does not hold it by then is kept without loss. */
 #define LMC__MAX_MEASURES 16u
 #define LMC__MAX_COARSER 4u
 
-/* Ratios have 20 bits behind the point. */
-#define LMC__RATIO_ONE ((uint64_t)1 << 20)
-#define LMC__MAX_RATIO ((uint64_t)1 << 40)
+/* Scales take about 12 bits when coded: with 16 elements nearly one bit each, with 256 less than a
+ * 20th of one. */
+#define LMC__SCALE_BITS 12u
 
-/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
-#define LMC__SCALE_STEP ((int32_t)1 << 16)
+/* What is asked by bits is less by 11/32: for headers, for codes that are whole bits, and for what is
+ * no matrix; and as a table of 2^bits codes, coded, would take, if it lost as little as can be. */
+#define LMC__SPARE_BITS ((11u << 16) / 32)
 
-/* The grid itself as symbols, without a table: it is moved to begin where the sample does, and as
- * many low bits are cut off as the largest number has beyond 8. Low bits hardly compress: they are
- * counted as they are, High by its entropy. Elements beyond the sample's ends become exceptions.
+/* How the sample's symbols are coded: the grid is to begin and end where the sample does, and as
+ * many low bits are cut off as the largest number then has beyond 8.
  *
- *     symbols before   1 ......... first ....... last ......... n_points
- *     symbols after                  1 .......... last - first + 1         min grows by as much
- *     High, Low                    symbol >> low_bits, the low_bits lowest
+ *     symbols          1 ......... first ....... last ......... n_points
+ *     numbers                        1 .......... last - first + 1
+ *     High, Low                    number >> low_bits, the low_bits lowest
  *
- * min must stay at most 0 (spec/quantised.md). f->counts are still those of the numbers before. */
-LMC__COLD static void lmc__narrow_grid(lmc__fit *f)
+ * The points of the scale itself and of zero, which is q = 0 of a linear grid, stay in it: as min
+ * must be at most 0. Low bits hardly compress: they are counted as they are, High by its entropy;
+ * 4 bytes and an element for each exception; and scales. n: of the sample. */
+LMC__COLD static void lmc__measure_size(lmc__fit *f, uint64_t n)
 {
-    lmc__quant_params *const q = &f->q->params;
-    const unsigned sign = q->grid.is_signed ? 1 : 0; /* points have a symbol for each sign */
+    lmc_quantizer *const q = f->q;
+    const unsigned sign = q->params.grid.is_signed ? 1 : 0, width = q->params.width;
+    const uint32_t scale = ((uint32_t)-q->params.grid.min << sign) + 1;
     uint32_t first, last, s, codes[256] = {0};
-    lmc__find_range(f, &first, &last);
-    q->table_size = 0;
-    first -= (first - 1) & sign; /* both signs of the first point */
-    if (!q->grid.is_log) {       /* zero is a point */
-        const uint32_t zero = lmc__zero_symbol(&q->grid);
-        first = first < zero ? first : zero;
-        last = last > zero ? last : zero;
-    }
-    if (q->grid.is_log && q->grid.min + (int32_t)((first - 1) >> sign) > 0)
-        first = ((uint32_t)-q->grid.min << sign) + 1; /* min must stay at most 0 */
-    q->grid.min += (int32_t)((first - 1) >> sign);
-    q->grid.n_points = ((last - first) >> sign) + 1;
-    /* With signs, the last point's other sign needs a number, too. */
-    q->low_bits = 0;
-    while ((last - first + 1 + sign) >> q->low_bits > 255) q->low_bits++;
-    f->q->info.n_codes = 0;
+    const uint32_t coded = (uint32_t)n - f->counts[LMC__EXCEPTION];
+    uint64_t bits;
+    for (first = 1; first < scale && !f->counts[first];) first++;
+    for (last = LMC__EXCEPTION - 1; last > scale && !f->counts[last];) last--;
+    /* With signs, both of the first point's and of the last one's. */
+    f->first = first -= (first - 1) & sign;
+    f->last = last += last & sign;
+    q->params.low_bits = 0;
+    while ((last - first + 1) >> q->params.low_bits > 255) q->params.low_bits++;
+    q->info.n_codes = 0;
     for (s = first; s <= last; s++) {
-        codes[(s - first + 1) >> q->low_bits] += f->counts[s];
-        if (f->counts[s]) f->q->info.n_codes++;
+        codes[(s - first + 1) >> q->params.low_bits] += f->counts[s];
+        if (f->counts[s]) q->info.n_codes++;
     }
     codes[0] += f->counts[0];
-    f->bits = lmc__entropy_q16(codes, (uint32_t)f->total + f->counts[0]) +
-              ((q->low_bits * (f->total + f->counts[0])) << 16);
+    bits = (coded ? lmc__entropy_q16(codes, coded) : 0) +
+           ((uint64_t)q->params.low_bits * coded << 16) +
+           ((uint64_t)f->counts[LMC__EXCEPTION] * (32 + 8 * width) << 16);
+    f->bits =
+        bits / n + (q->params.is_predicted ? 0 : (LMC__SCALE_BITS << 16) / q->params.group_size);
 }
 
-/* All points that symbols can number, as many on either side of the scale. */
-static void lmc__reset_grid(lmc__grid *grid)
+/* A pass over a sample: its symbols, what an element takes when coded, and what is lost.
+ * n_exceptions is told to the caller as of the whole tensor: one chunk stands for as many as are in
+ * a stride. More than a 100th of exceptions, of 8 bytes with F32, take more than 0.6 bits for each
+ * element. */
+static enum lmc_status lmc__measure_grid(lmc__fit *f, uint64_t stride)
 {
-    grid->n_points = lmc__max_points(grid);
-    grid->min = -(int32_t)(grid->n_points / 2);
-}
-
-LMC__COLD static enum lmc_status lmc__fit_log_grid(lmc__fit *f, lmc__q32 bound)
-{
-    lmc__quant_params *const q = &f->q->params;
-    const enum lmc_measure measure = f->q->info.loss.measure;
-    uint64_t step;
-    int is_off;
-    if (measure == LMC_MEASURE_RELATIVE) step = bound >> 8; /* 2^24 * bound */
-    else {
-        /* Errors that are spread evenly: relative^2 = (step / 2^23)^2 / 12 * 0.541
-         * (lmc__log_error), so step = 2^23 * relative * sqrt(12 / 0.541), which is 4.7097. An
-         * update moves half as far as its second moment. */
-        const uint64_t relative =
-            measure == LMC_MEASURE_NMSE ? lmc__root_q32(bound) : 2 * (uint64_t)bound;
-        step = relative * 4709 / 1000 >> 9;
-    }
-    if (step > 1u << 24) step = 1u << 24;
-    if (q->width == 2) step &= ~(uint64_t)0xFFFF; /* BF16 have 16 bits less */
-    if (step == 0) return LMC_OK;
-    q->grid.step = (uint32_t)step;
-    lmc__reset_grid(&q->grid);
-    LMC__TRY(lmc__count_sample(f, NULL, &is_off));
-    if (is_off || f->total == 0) return LMC_OK;
-    f->error = measure != LMC_MEASURE_RELATIVE ? lmc__log_error(f, f->total)
-               : step >> 24                    ? LMC__Q32_MAX
-                                               : (lmc__q32)step << 8;
-    f->found = 1;
-    lmc__narrow_grid(f);
-    return LMC_OK;
-}
-
-/* How much wider one grid is than another, by the ratio of their errors: that of NMSE is of
- * squares. */
-static uint64_t lmc__width_ratio(const lmc__fit *f, uint64_t ratio)
-{
-    if (f->q->info.loss.measure != LMC_MEASURE_NMSE) return ratio;
-    return lmc__square_root(lmc__min64(ratio, UINT64_MAX >> 20) << 20);
-}
-
-/* The logarithm of a ratio of at least 1, in units of LMC__OCTAVE, down to what scales can be
- * changed by; 13 octaves at most. Between powers of two, log2(1 + x) is about x + 0.344 x (1 - x).
- */
-static int32_t lmc__octaves(uint64_t ratio)
-{
-    int32_t by = 0;
-    uint64_t x;
-    for (; ratio >= 2 * LMC__RATIO_ONE && by < 13 * LMC__OCTAVE; ratio >>= 1) by += LMC__OCTAVE;
-    x = lmc__min64(ratio, 2 * LMC__RATIO_ONE) - LMC__RATIO_ONE;
-    x += (x * (LMC__RATIO_ONE - x) >> 20) * 11 / 32;
-    return (by + (int32_t)(x << 3)) & ~(LMC__SCALE_STEP - 1);
-}
-
-/* The coarsest linear grid whose measured loss is nearly the bound; from the finest one on, of
- * which the loss is known. Numbers of points stay: what moves are the scales, or the bias, all
- * by as many bits. Once a grid was too coarse they only become finer, by what is missing and a
- * step. */
-LMC__COLD static enum lmc_status lmc__fit_linear_grid(lmc__fit *f, lmc__q32 bound)
-{
-    unsigned i;
-    int is_off = 0, was_above = 0;
-    for (i = 0; i < LMC__MAX_MEASURES && !is_off; i++) {
-        const int is_above = f->error > bound;
-        const uint64_t ratio = is_above ? ((uint64_t)f->error << 20) / bound
-                                        : ((uint64_t)bound << 20) / (f->error | 1);
-        int32_t by = lmc__octaves(lmc__width_ratio(f, lmc__min64(ratio, LMC__MAX_RATIO)));
-        if (is_above && i == 0) break; /* the finest is too coarse */
-        if (!is_above && (was_above || i >= LMC__MAX_COARSER || by <= 2 * LMC__SCALE_STEP)) {
-            f->found = 1;
-            lmc__narrow_grid(f);
-            break;
+    lmc_quantizer *const q = f->q;
+    const lmc__quant_params *const p = &q->params;
+    const enum lmc_measure measure = q->info.loss.measure;
+    lmc__losses losses = lmc__begin_losses(q);
+    uint16_t symbols[LMC__QUANTIZED_STRIP];
+    uint8_t restored[4 * LMC__QUANTIZED_STRIP], wide[4 * LMC__QUANTIZED_STRIP];
+    uint64_t at, seen = 0;
+    size_t i, j, n, part;
+    memset(f->counts, 0, sizeof f->counts);
+    for (at = 0; at < q->n; at += stride) {
+        n = lmc__get_chunk_size(q, at);
+        LMC__TRY(lmc__read_chunk(f, at, n));
+        for (i = 0; i < n; i += part) {
+            lmc__quant_source strip;
+            part = lmc__min(n - i, LMC__QUANTIZED_STRIP);
+            strip.elements = f->chunk + i * p->width;
+            strip.second = f->second + i * p->width;
+            strip.first = at + i;
+            strip.n = part;
+            if (p->grid.is_log)
+                (void)lmc__find_symbols(f->k, p, symbols, f->x + 4 * i, NULL, at + i, part);
+            else {
+                (void)lmc__quantize_strip(f->k, p, &strip, symbols, restored);
+                lmc__add_losses(f, i, part, symbols, lmc__widen(wide, restored, part, p->width),
+                                &losses);
+            }
+            for (j = 0; j < part; j++) f->counts[symbols[j]]++;
         }
-        was_above |= is_above;
-        lmc__coarsen(f->q, is_above ? -by - LMC__SCALE_STEP : by);
-        LMC__TRY(lmc__count_sample(f, &f->error, &is_off));
+        seen += n;
     }
+    q->info.n_exceptions = f->counts[LMC__EXCEPTION] * (stride / LMC__FIT_CHUNK);
+    f->error =
+        p->grid.is_log ? lmc__log_error(p->grid.step, measure) : lmc__get_error(&losses, measure);
+    lmc__measure_size(f, seen);
+    f->obstacle = (uint64_t)f->counts[LMC__EXCEPTION] * 100 > seen
+                      ? "more than 1 % of its elements are exceptions"
+                      : NULL;
     return LMC_OK;
+}
+
+/* How much coarser or finer the grid at hand must become, in units of LMC__OCTAVE: it takes more
+ * bits than `bits`; or, if that is 0, loses more than `bound`. Negative: it could be as much finer
+ * or coarser. */
+static int32_t lmc__find_excess(const lmc__fit *f, unsigned bits, lmc__q32 bound)
+{
+    int32_t excess;
+    if (bits) return ((int32_t)f->bits - (int32_t)((bits << 16) - LMC__SPARE_BITS)) * 128;
+    excess = lmc__to_logarithm((float)(f->error | 1)) - lmc__to_logarithm((float)bound);
+    if (excess < -13 * LMC__OCTAVE) excess = -13 * LMC__OCTAVE; /* as if nothing were lost */
+    return f->q->info.loss.measure == LMC_MEASURE_NMSE ? excess / 2 : excess;
+}
+
+/* From the finest grid on: for a size it becomes only coarser; for a bound coarser, until it is too
+ * coarse, then only finer. What is within two steps is good enough. A logarithmic grid has the step
+ * that follows from its bound.
+ *
+ * A small sample is enough for a size, and so for logarithmic grids. Of others it finds a grid that
+ * the large one is then asked about. It does not reject tensors either. */
+LMC__COLD static enum lmc_status lmc__fit_grid(lmc__fit *f)
+{
+    const lmc_quantizer_options *const o = f->options;
+    const lmc__q32 bound = o->bits ? 0 : lmc__get_bound(o);
+    const uint64_t large = lmc__get_stride(f->q, LMC__LARGE_SAMPLE);
+    lmc__grid *const grid = &f->q->params.grid;
+    uint64_t stride = lmc__get_stride(f->q, LMC__SMALL_SAMPLE);
+    int is_first = 1, was_above = o->bits || grid->is_log;
+    unsigned i;
+    for (i = 0; i < LMC__MAX_MEASURES; i++) {
+        int32_t excess;
+        LMC__TRY(lmc__measure_grid(f, stride));
+        excess = lmc__find_excess(f, o->bits, bound);
+        if (is_first && excess > 0 && !o->bits) f->obstacle = "no grid holds the bound";
+        if (is_first && f->q->info.n_codes == 0) f->obstacle = "all of it is zero";
+        if (f->obstacle || (excess <= 0 && (was_above || i >= LMC__MAX_COARSER ||
+                                            excess >= -2 * LMC__SCALE_STEP))) {
+            if (stride != large && (f->obstacle || !grid->is_log)) {
+                stride = large;
+                continue;
+            }
+            if (f->obstacle) return lmc__keep_lossless(f->q, f->obstacle);
+            grid->min += (int32_t)((f->first - 1) >> grid->is_signed);
+            grid->n_points = (f->last - f->first + 1) >> grid->is_signed;
+            return LMC_OK;
+        }
+        if (excess > 0) {
+            was_above = 1;
+            excess += LMC__SCALE_STEP;
+        }
+        is_first = 0;
+        lmc__coarsen(f->q, o->bits ? excess : -excess);
+    }
+    return lmc__keep_lossless(f->q, "no grid holds the bound");
 }
 
 #endif

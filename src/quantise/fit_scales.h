@@ -6,7 +6,7 @@
 #include "quantise/quantizer.h"
 #include "quantise/fit_sample.h"
 
-/* How fine the grid of each element is (spec/quantised.md).
+/* How fine the grid of each element is at first (spec/quantised.md), and how that is changed.
  *
  * Elements of groups, such as the rows of a matrix, are alike in size within a group and differ
  * between groups by orders of magnitude. Each group has a scale of its own, found in one pass over
@@ -23,15 +23,28 @@
 
 /* Units of bias and of bits: numbers of a float's bits from one power of two to the next. */
 #define LMC__OCTAVE ((int32_t)1 << 23)
-#define LMC__MAX_BIAS ((int32_t)1 << 30)                     /* of the format, either way */
-#define LMC__LEAST_SCALE ((int32_t)(LMC__MIN_SCALE >> 16))   /* scales of groups: upper halves */
-#define LMC__LARGEST_SCALE ((int32_t)(LMC__MAX_SCALE >> 16)) /* of a linear grid */
-#define LMC__LARGEST_LOG_SCALE ((int32_t)(LMC__MAX_LOG_SCALE >> 16))
+#define LMC__MAX_BIAS ((int32_t)1 << 30) /* of the format, either way */
+/* Scales of groups are upper halves of floats: one of them is a 128th of an octave. */
+#define LMC__SCALE_STEP ((int32_t)1 << 16)
 #define LMC__SCALE_OF_ONE 0x3F80u /* of 1.0: for groups without any number */
 
-static int32_t lmc__clamp(int32_t v, int32_t low, int32_t high)
+static int32_t lmc__clamp(int64_t v, int32_t low, int32_t high)
 {
-    return v < low ? low : v > high ? high : v;
+    return (int32_t)(v < low ? low : v > high ? high : v);
+}
+
+static uint16_t lmc__clamp_scale(const lmc__grid *grid, int32_t scale)
+{
+    return (uint16_t)lmc__clamp(
+        scale, (int32_t)(LMC__MIN_SCALE >> 16),
+        (int32_t)((grid->is_log ? LMC__MAX_LOG_SCALE : LMC__MAX_SCALE) >> 16));
+}
+
+static int32_t lmc__to_logarithm(float v)
+{
+    int32_t bits;
+    memcpy(&bits, &v, 4);
+    return bits;
 }
 
 /* The scale of each group: the mean of the bits of its elements' magnitudes, so about their
@@ -47,8 +60,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     const uint64_t group_size = q->params.group_size;
-    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE >> 16),
-                  largest = q->params.grid.is_log ? LMC__LARGEST_LOG_SCALE : LMC__LARGEST_SCALE;
+    const int32_t down = q->params.grid.is_log ? 0 : 9 * (LMC__OCTAVE / LMC__SCALE_STEP);
     uint64_t at, sum = 0, count = 0;
     uint16_t *scales;
     size_t n;
@@ -71,7 +83,7 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
             /* The group ends here, not with the chunk alone. */
             if (at + i + part == end) {
                 const int32_t mean = count ? (int32_t)(sum / count) >> 2 : 0;
-                scales[group] = (uint16_t)lmc__clamp(mean - down, LMC__LEAST_SCALE, largest);
+                scales[group] = lmc__clamp_scale(&q->params.grid, mean - down);
                 sum = count = 0;
             }
         }
@@ -82,35 +94,32 @@ static enum lmc_status lmc__fit_scales(lmc__fit *f)
 /* Where the second moment v is less than eps^2, the update m / (sqrt(v) + eps) is taken as m /
  * eps: by a floor of eps^2 for v. Squaring doubles a logarithm, so the distance of the bits from
  * those of 1. */
-static void lmc__fit_floor(lmc__fit *f)
+static uint32_t lmc__get_floor(const lmc_quantizer_options *options)
 {
-    lmc__grid *const grid = &f->q->params.grid;
-    const float eps = (float)(f->options->eps > 0 ? f->options->eps : 1e-8);
-    uint32_t bits;
-    memcpy(&bits, &eps, 4);
-    grid->floor = bits > 0x3F800000u / 2 ? 2 * bits - 0x3F800000u : 0;
-    if (grid->floor > 0x7F800000u) grid->floor = 0x7F800000u;
+    const float eps = (float)(options->eps > 0 ? options->eps : 1e-8);
+    return (uint32_t)lmc__clamp(2 * (int64_t)lmc__to_logarithm(eps) - 0x3F800000, 0, 0x7F800000);
 }
 
-/* The bias with which the largest update of the sample is 2^14 scales, half of what the grid
- * reaches; *found: there is one within the format's limits. Few that are far above all others, as
- * where the second moment is lost, become exceptions.
+/* The floor, and the bias with which the largest update of the sample is 2^14 scales, half of what
+ * the grid reaches. Few that are far above all others, as where the second moment is lost, become
+ * exceptions.
  *
  * All in bits of floats, as logarithms: the update is v - p / 2, where v are the bits of the
  * element and p those of its second moment, at least the floor; the scale is p / 2 + bias. So
  * the update in scales is 2^((v - p / 2 - bias) / 2^23), and bias is the largest v - p / 2, less
  * 14 octaves. */
-static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
+static enum lmc_status lmc__fit_bias(lmc__fit *f)
 {
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
-    const uint64_t stride = lmc__get_stride(q);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31. */
-    int64_t largest = INT64_MIN / 2, usual;
+    const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; and how many in each octave, from
+     * 2^-256 on. */
+    int64_t largest = INT64_MIN / 2;
+    uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
     uint64_t at;
-    uint32_t octave = 512, above = 0, total = 0;
     size_t i;
-    memset(f->bins, 0, sizeof f->bins); /* here: of octaves, from 2^-256 on */
+    grid->floor = lmc__get_floor(f->options);
     for (at = 0; at < q->n; at += stride) {
         const size_t n = lmc__get_chunk_size(q, at);
         LMC__TRY(lmc__read_chunk(f, at, n));
@@ -120,33 +129,46 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f, int *found)
             const int64_t ratio = (int64_t)v - (int64_t)((p > grid->floor ? p : grid->floor) >> 1);
             if (!lmc__is_normal(v) || p > 0x7F800000) continue;
             if (ratio > largest) largest = ratio;
-            f->bins[(ratio >> 23) + 256]++;
+            octaves[(ratio >> 23) + 256]++;
             total++;
         }
     }
     /* The highest octave such that more than one element of 8192 is in it or above: up to 16 times
      * its end is usual, too. */
-    while (octave > 0 && above <= total / 8192) above += f->bins[--octave];
-    usual = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
-    if (largest > usual) largest = usual;
+    while (octave > 0 && above <= total / 8192) above += octaves[--octave];
+    if (largest > ((int64_t)octave - 256 + 5) * LMC__OCTAVE)
+        largest = ((int64_t)octave - 256 + 5) * LMC__OCTAVE;
     largest -= 14 * (int64_t)LMC__OCTAVE;
-    *found = largest >= -LMC__MAX_BIAS && largest <= LMC__MAX_BIAS;
-    if (*found) grid->bias = (int32_t)largest;
-    return LMC_OK;
+    grid->bias = lmc__clamp(largest, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    return grid->bias == largest ? LMC_OK : lmc__keep_lossless(q, "no update is a normal number");
 }
 
-/* Makes a linear grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. by:
- * a multiple of 2^16, as scales of groups are upper halves. Those at the format's limits stay
- * there. */
+/* All points that there may be, as many on either side of the scale. */
+static void lmc__reset_grid(lmc__grid *grid)
+{
+    grid->n_points = lmc__max_points(grid);
+    grid->min = -(int32_t)(grid->n_points / 2);
+}
+
+/* Makes the grid coarser by about 2^(by / LMC__OCTAVE); finer, where that is negative. Points stay,
+ * and what moves is the bias, or the scales, by multiples of LMC__SCALE_STEP; or the step, as the
+ * bits of a float. Those at the format's limits stay there. */
 static void lmc__coarsen(lmc_quantizer *q, int32_t by)
 {
+    lmc__grid *const grid = &q->params.grid;
     size_t i;
-    if (q->params.is_predicted)
-        q->params.grid.bias = lmc__clamp(q->params.grid.bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
+    if (grid->is_log) {
+        const int32_t bits = lmc__to_logarithm((float)grid->step) + by;
+        float step;
+        memcpy(&step, &bits, 4);
+        grid->step = step < 16777216.0f ? (uint32_t)step : 1u << 24;
+        lmc__reset_grid(grid);
+    } else if (q->params.is_predicted)
+        grid->bias = lmc__clamp((int64_t)grid->bias + by, -LMC__MAX_BIAS, LMC__MAX_BIAS);
     else
         for (i = 0; i < q->n_groups; i++)
-            q->params.scales[i] = (uint16_t)lmc__clamp(q->params.scales[i] + by / 65536,
-                                                       LMC__LEAST_SCALE, LMC__LARGEST_SCALE);
+            q->params.scales[i] =
+                lmc__clamp_scale(grid, q->params.scales[i] + by / LMC__SCALE_STEP);
 }
 
 #endif

@@ -16,16 +16,16 @@
 
 #if !defined(LMC_NO_QUANTIZE) && !defined(LMC_NO_ENCODER)
 
-/* What params points to is the quantiser's, too. With a table, codes has an entry for each
- * symbol of the grid; scales has one for each group, none if they follow from a prediction. */
+#define LMC__SYMBOLS 65536u
+
+/* What params points to is the quantiser's, too: scales has one for each group, none if they follow
+ * from a prediction; codes is there if there is a table, which only old blocks have. */
 struct lmc_quantizer {
     lmc__quant_params params;
     lmc_quantizer_info info;
     void *alloc_user;
-    uint64_t n; /* Elements of the tensor. */
-    /* How many of params.codes and params.scales are allocated, by LMC_REALLOC and alloc_user. */
-    size_t n_codes;
-    size_t n_groups;
+    uint64_t n;      /* Elements of the tensor. */
+    size_t n_groups; /* params.scales that are allocated, by LMC_REALLOC and alloc_user */
 };
 
 /* How a tensor is quantised, valid as long as the quantiser; NULL: it is not, for there is no
@@ -67,37 +67,6 @@ static uint32_t lmc__max_points(const lmc__grid *grid)
     return grid->is_log ? (uint32_t)lmc__min(n, 0x7FFFFFFFu / grid->step) : n;
 }
 
-/* The code whose symbol is nearest to s, and the distance. The table's symbols ascend, so the
- * nearest is that of *code, the last one that is not above s, or the next; of two as near, the
- * lower one. zero: another symbol of code 0 (see lmc__zero_symbol), or 0; it must be nearer than
- * both. *code: 1, or what an earlier call for a lower symbol has left, so that one pass over all
- * symbols is one pass over the table. */
-LMC__INLINE unsigned lmc__find_code(const lmc__quant_params *q, unsigned *code, uint32_t s,
-                                    uint32_t zero, uint32_t *distance)
-{
-    unsigned best;
-    while (*code < q->table_size && q->table[*code + 1] <= s) ++*code;
-    best = *code;
-    *distance = s > q->table[best] ? s - q->table[best] : q->table[best] - s;
-    if (*code < q->table_size && q->table[*code + 1] > s &&
-        (uint32_t)(q->table[*code + 1] - s) < *distance) {
-        best = *code + 1;
-        *distance = q->table[best] - s;
-    }
-    if (zero && (s > zero ? s - zero : zero - s) < *distance) {
-        best = 0;
-        *distance = s > zero ? s - zero : zero - s;
-    }
-    return best;
-}
-
-/* The symbol of a linear grid whose point is zero, which says the same as symbol 0; 0: a
- * logarithmic one has none. */
-static uint32_t lmc__zero_symbol(const lmc__grid *grid)
-{
-    return grid->is_log ? 0 : (uint32_t)(1 - grid->min);
-}
-
 /* Quantises bytes [offset, offset + size) of the tensor in place, which must be whole elements,
  * to what decoding will give. Groups count from the tensor's first byte; second is of the same
  * elements. */
@@ -106,21 +75,16 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 {
     const lmc__kernels *const k = lmc__get_kernels();
     uint16_t symbols[LMC__QUANTIZED_STRIP];
-    uint8_t high[LMC__QUANTIZED_STRIP], low[LMC__QUANTIZED_STRIP];
     const lmc__quant_source source = {data, second, offset / q->width, size / q->width};
-    lmc__quant_strip strip;
     size_t i, n;
     if (offset % q->width || size % q->width) return LMC_ERR_ARGUMENT;
     if (q->is_recovered) return LMC_OK; /* they come out as they go in */
     if (q->is_predicted && !second && size) return LMC_ERR_ARGUMENT;
-    strip.symbols = symbols;
-    strip.high = high;
-    strip.low = q->low_bits ? low : NULL;
     for (i = 0; i < source.n; i += n) {
-        n = lmc__min(source.n - i, LMC__QUANTIZED_STRIP);
-        strip.source = lmc__part_of(&source, q->width, i, n);
-        strip.dst = data + i * q->width;
-        (void)lmc__quantize_strip(k, q, &strip);
+        const lmc__quant_source strip =
+            lmc__part_of(&source, q->width, i, lmc__min(source.n - i, LMC__QUANTIZED_STRIP));
+        n = strip.n;
+        (void)lmc__quantize_strip(k, q, &strip, symbols, data + i * q->width);
     }
     return LMC_OK;
 }
@@ -130,7 +94,7 @@ static enum lmc_status lmc__quantize_range(const lmc__quant_params *q, uint8_t *
 LMC_API void lmc_quantizer_free(lmc_quantizer *q)
 {
     if (!q) return;
-    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, q->n_codes, 0);
+    if (q->params.codes) (void)LMC_REALLOC(q->alloc_user, q->params.codes, LMC__SYMBOLS, 0);
     if (q->params.scales)
         (void)LMC_REALLOC(q->alloc_user, q->params.scales, q->n_groups * sizeof q->params.scales[0],
                           0);

@@ -88,7 +88,6 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
-    size_t i;
     if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
     if (info->width != p->width) return LMC_OK;
@@ -99,29 +98,30 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     if (!p->is_predicted) {
         const uint64_t group = first / p->group_size;
         /* Groups are counted from the tensor's first element. */
-        if ((first + head.first_group) % p->group_size != 0) return LMC_OK;
+        if (first % p->group_size != head.first) return LMC_OK;
         LMC__TRY(lmc__reserve_scales(q, group + head.n_groups));
-        for (i = 0; i < head.n_groups; i++)
-            p->scales[group + i] = (uint16_t)(lmc__scale_at(&head, i) >> 16);
+        memcpy(p->scales + group, head.params.scales, head.n_groups * sizeof p->scales[0]);
     }
     *is_other = 0;
     return LMC_OK;
 }
 
-/* The codes of symbols, as they were found when the table was fitted: not only of those in it,
- * for BF16 may have been rounded to a neighbour. Table and symbols have moved together. */
+/* The code of each symbol is that of the nearest in the table, of two as near the lower one: not
+ * only of those in it, for BF16 may have been rounded to a neighbour. */
 LMC__COLD static enum lmc_status lmc__set_codes(lmc_quantizer *q)
 {
     lmc__quant_params *const p = &q->params;
-    uint32_t s, distance;
+    uint32_t s;
     unsigned code = 1;
     if (p->table_size == 0) return LMC_OK;
-    q->n_codes = LMC__SYMBOLS;
-    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, q->n_codes);
+    p->codes = (uint8_t *)LMC_REALLOC(q->alloc_user, NULL, 0, LMC__SYMBOLS);
     if (!p->codes) return LMC_ERR_MEMORY;
-    memset(p->codes, 0, q->n_codes);
-    for (s = 1; s < LMC__EXCEPTION; s++)
-        p->codes[s] = (uint8_t)lmc__find_code(p, &code, s, lmc__zero_symbol(&p->grid), &distance);
+    p->codes[0] = 0;
+    for (s = 1; s < LMC__SYMBOLS; s++) {
+        while (code < p->table_size && 2 * s > (uint32_t)p->table[code] + p->table[code + 1])
+            code++;
+        p->codes[s] = (uint8_t)code;
+    }
     return LMC_OK;
 }
 
