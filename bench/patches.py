@@ -74,23 +74,18 @@ def unpack(level, as_gaps):
 
 def lmc_make(old, new):
     with lmc_codec.Writer(None, base=lmc_codec.Base(old, threads=1), threads=1, _capacity=256 << 20) as w:
-        for name, x in new.items():
-            w.add(name, x)
+        w.add_arrays(new, "")
     return w.data
-
-
-def lmc_apply(made, state):
-    with lmc_codec.open(made, base=lmc_codec.Base(state, threads=1), threads=1) as r:
-        out = np.empty(8 << 20, np.uint8), np.empty(2 << 20, np.uint8)
-        for name, i, v in r.changes(out=out):
-            state[name].reshape(-1).view(np.uint16)[i] = v.view(np.uint16)
 
 
 def lmc_list(made, state):
     with lmc_codec.open(made, base=lmc_codec.Base(state, threads=1), threads=1) as r:
-        out = np.empty(8 << 20, np.uint8), np.empty(2 << 20, np.uint8)
-        for _ in r.changes(out=out):
-            pass
+        return list(r.changes(framework="numpy"))
+
+
+def lmc_apply(made, state):
+    for name, i, v in lmc_list(made, state):  # the base changes behind the last of them
+        state[name].reshape(-1).view(np.uint16)[i] = v.view(np.uint16)
 
 
 def best(do, *given, before=lambda: None):
