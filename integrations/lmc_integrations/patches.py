@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -90,10 +92,6 @@ def verl_flushes(
 
 def _join(changes: Iterable[tuple[str, Any, Any]], device: Any) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """All parts of a tensor at once."""
-    name, parts = "", []
-    for new, *part in (*changes, ("", None)):
-        if parts and new != name:
-            yield name, *(torch.cat(x).to(device) for x in zip(*parts))
-            parts = []
-        name = new
-        parts.append(part)
+    for name, parts in groupby(changes, itemgetter(0)):
+        _, indices, values = zip(*parts)
+        yield name, torch.cat(indices).to(device), torch.cat(values).to(device)

@@ -417,7 +417,7 @@ class Reader:
         found = []
         for name in [n for n in self if not self._is_archive_part(n)] if names is None else names:
             x, base = self.info(name), bases.get(name)
-            bits = _arrays.BITS.get(x.dtype)
+            bits = _arrays.BITS.get(x.dtype, 0)
             is_plain = x.strides is None and not x.flags and bits in (8, 16, 32, 64)
             if not is_plain or base is None or (x.dtype, x.shape) != base[1][1:3]:
                 why = "the base has none of that name, dtype and shape" if is_plain else "it is a view, or not of 1, 2, 4 or 8 bytes each"
