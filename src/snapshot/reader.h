@@ -164,8 +164,8 @@ LMC__COLD static enum lmc_status lmc__open_header(lmc_reader *r, uint8_t *header
 }
 
 /* Finds where the blocks of a run are, once. code: all of the run's: the headers of its blocks say
- * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the room
- * for what is kept of them. */
+ * it, one after another; or NULL: the rows of BLKS do, which are read to the second half of the
+ * room for what is kept of them. */
 static enum lmc_status lmc__load_rows(lmc_reader *r, size_t number, const uint8_t *code)
 {
     lmc__tables *const t = &r->tables;
@@ -284,8 +284,8 @@ static const lmc__stream *lmc__stream_range(const lmc_reader *r, size_t file_num
 }
 
 /* The run of a stream that holds byte `position`, which is below the stream's size: the last that
- * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without runs
- * first_run. */
+ * does not begin behind it. In tables with gaps (salvage) none may hold it; of a stream without
+ * runs first_run. */
 static size_t lmc__find_run(const lmc_reader *r, const lmc__stream *stream, uint64_t position)
 {
     size_t i;
@@ -500,8 +500,8 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
     return LMC_OK;
 }
 
-/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large, the code is read in
- * one request, and its rows are made of it. */
+/* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large,
+ * the code is read in one request, and its blocks are found in it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
