@@ -63,7 +63,7 @@
  *              put_block get_list get_planes get_sparse get_delta put_quantised get_quantised
  *              get_block
  *   quantise   quantizer fit_sample fit_scales fit_error fit_table fit_grid fit
- *   tensor     wave pool tensor encode_tensor decode_tensor
+ *   tensor     wave pool tensor encode_tensor decode_tensor changes
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work writer_plan writer_blocks writer_groups
  *              writer restore index reader reader_info find in_place requantise open identify
@@ -544,6 +544,24 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
+
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
+ * receivers that change single elements of what they have. */
+typedef struct lmc_changes {
+    uint32_t *indices;
+    void *values; /* of any alignment */
+    size_t cap;   /* room for so many, at least one */
+    size_t n;     /* so many are there; more are put behind them */
+} lmc_changes;
+/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
+ * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
+ * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
+ * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
+ * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
+LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
+                           unsigned width, uint32_t first, size_t *n_compared);
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -1567,11 +1585,11 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries: copy of the file's header, and */
-#define LMC__INDEX_FINGERPRINT_AT 64u
-#define LMC__INDEX_SECTIONS_AT 80u /* how many, */
-#define LMC__INDEX_METADATA_AT 84u /* and how many entries of metadata */
-#define LMC__BLOCK_ENTRY_SIZE 8u   /* size and Header_CRC of a block */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_SECTIONS_AT 80u
+#define LMC__INDEX_METADATA_AT 84u
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
@@ -2469,6 +2487,13 @@ LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((
 LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
 {
     return _mm256_shuffle_epi8(v, places);
+}
+
+/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
+{
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
 }
 
 /* How many bytes of one are 255, the others being 0; *half: of the first 16. */
@@ -5683,9 +5708,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
     lmc__count_elements(counts, base, n, width, grouping);
 }
 
-#if LMC__NEON
-/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. Width 4, an element as its bytes, the
+#if LMC__NEON || LMC__X86
+/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
+ * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
  * lowest first, its 32 bits being s eeeeeeee m...:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
@@ -5694,33 +5719,52 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
  * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
-LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
-{
-    uint8x16_t v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
-        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
-                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
-    /* halving: 8 vectors to 4, 4 to 2, 2 to 1; from here on width is a matter of how often */
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    return lmc__even_neon(v[0], v[1]);
-}
+#define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
+    INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
+    {                                                                                              \
+        unsigned p, n;                                                                             \
+        LMC__UNROLL for (n = width / 2; n > 0; n /= 2) LMC__UNROLL for (p = 0; p < n; p++) v[p] =  \
+            lmc__even_##isa(v[2 * p], v[2 * p + 1]);                                               \
+        return v[0];                                                                               \
+    }                                                                                              \
+    INLINE VECTOR lmc__keys_##isa(const VECTOR b[8], unsigned width)                               \
+    {                                                                                              \
+        VECTOR v[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] =                                             \
+            width == 1   ? lmc__rotate_##isa(b[p], 1, 1)                                           \
+            : width == 2 ? (VECTOR)((lmc__u16s_##isa)b[p] >> 7)                                    \
+            : width == 4 ? (VECTOR)((lmc__u32s_##isa)b[p] >> 23)                                   \
+                         : (VECTOR)((lmc__u64s_##isa)b[p] >> 55);                                  \
+        return lmc__low_bytes_##isa(v, width);                                                     \
+    }                                                                                              \
+    INLINE VECTOR lmc__load_keys_##isa(const uint8_t *base, unsigned width)                        \
+    {                                                                                              \
+        VECTOR b[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_##isa(base + sizeof(VECTOR) * p); \
+        return lmc__keys_##isa(b, width);                                                          \
+    }                                                                                              \
+    /* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */  \
+    INLINE void lmc__set_highest_##isa(VECTOR highest[LMC__MAX_CLASSES],                           \
+                                       const lmc__grouping *grouping)                              \
+    {                                                                                              \
+        unsigned c;                                                                                \
+        for (c = 0; c + 1 < grouping->n_classes; c++)                                              \
+            highest[c] = lmc__splat_##isa(grouping->threshold[c] - 1u);                            \
+        highest[c] = lmc__splat_##isa(255);                                                        \
+    }
+#if LMC__NEON
+LMC__DEFINE_KEYS(neon, LMC__INLINE, uint8x16_t)
+#else
+LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
+#undef LMC__DEFINE_KEYS
 
-/* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */
-LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
-                                       const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
-    highest[c] = vdupq_n_u8(255);
-}
+#endif
 
+#if LMC__NEON
 /* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
  * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -5729,8 +5773,8 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
 {
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
-    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
@@ -5738,10 +5782,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
-            uint8x16_t keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_neon(base + i * width + 16 * p);
-            keys = lmc__keys_neon(b, width);
+            const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
             /* minus -1 is plus 1 */
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
@@ -5764,41 +5805,6 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
- * elements across the halves, so keys stand as the planes' bytes do after a split. */
-LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
-{
-    __m256i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
-                                                                : _mm256_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx2(v[0], v[1]);
-}
-
-/* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
-LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
-                                            const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm256_set1_epi8((char)255);
-}
-
-LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
-{
-    __m256i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
-    return lmc__keys_avx2(b, width);
-}
-
 /* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
@@ -5828,10 +5834,8 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
-    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
-    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-                                                     << 32;
+    return lmc__bits_avx2(lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to),
+                          lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to));
 }
 LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
                                               uint8_t more)
@@ -5914,30 +5918,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* The keys of 64 elements, of `width` vectors: as on NEON. */
-LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
-{
-    __m512i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
-                                                                : _mm512_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx512(v[0], v[1]);
-}
-
 /* As on AVX2. */
-LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
-{
-    __m512i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
-    return lmc__keys_avx512(b, width);
-}
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
@@ -5954,16 +5935,6 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
     LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
-}
-
-/* As on NEON. */
-LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
-                                                const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm512_set1_epi8((char)255);
 }
 
 /* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
@@ -7179,6 +7150,40 @@ LMC__DEFINE_PATCH(avx512, LMC__AVX512)
  * are read exactly.
  */
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
+ * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
+ * of them. Words are compared, 32 bytes a step, for few elements differ. */
+LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
+                                   const uint8_t *now, const uint8_t *before, size_t n,
+                                   unsigned width, size_t from)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    size_t at, i;
+    for (at = 0; at + 32 <= n * width; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        for (w = 0; w < 4; w++)
+            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
+                differ[w] &= ~(element << j * lane);
+            }
+    }
+    for (i = at / width; i < n; i++) {
+        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
+        if (n_changed == most) return SIZE_MAX;
+        place[n_changed++] = (uint32_t)(from + i);
+    }
+    return n_changed;
+}
+#endif
+
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
@@ -7189,38 +7194,33 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
- * by words. Behind its end the copies are alike. */
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+}
+
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+ * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
-    size_t size, at;
-    for (; i < n; i += size / width) {
-        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
-        memcpy(now, src + i * width, size);
-        memcpy(before, base + i * width, size);
-        memset(now + size, 0, 32);
-        memset(before + size, 0, 32);
-        *crc = k->crc32c(*crc, now, size);
-        for (at = 0; at < size; at += 32) {
-            uint64_t differ[4];
-            unsigned w;
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-            for (w = 0; w < 4; w++)
-                while (differ[w]) {
-                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                    if (n_changed == most) return SIZE_MAX;
-                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
-                                     width);
-                    differ[w] &= ~(element << j * lane);
-                }
-        }
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    while (i < n) {
+        const size_t n_strip = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_kept = n_changed;
+        memcpy(now, src + i * width, n_strip * width);
+        memcpy(before, base + i * width, n_strip * width);
+        *crc = k->crc32c(*crc, now, n_strip * width);
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
+        if (n_changed == SIZE_MAX) return SIZE_MAX;
+        lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
+        i += n_strip;
     }
     return n_changed;
 }
@@ -7234,19 +7234,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
-static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
-                              size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width)
+/* Which of 64 elements differ. They are copied. */
+LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
+                                                 const uint8_t *base, unsigned width)
 {
-    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
-        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+    __m256i same[2][8];
+    unsigned v, p;
+    LMC__UNROLL for (v = 0; v < 2; v++) LMC__UNROLL for (p = 0; p < width; p++)
+    {
+        const size_t at = 32 * (v * width + p);
+        const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
+        same[v][p] = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                     : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                     : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                  : _mm256_cmpeq_epi64(a, b);
+        lmc__store_avx2(now + at, a);
+        lmc__store_avx2(before + at, b);
+    }
+    return ~lmc__bits_avx2(lmc__low_bytes_avx2(same[0], width),
+                           lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
- * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
- * strip. */
+/* Whole strips: one branch for 64 elements, of which few differ. Then the CRCs of the copies, which
+ * fetch the next strip. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -7258,24 +7268,15 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     size_t i, at, n_changed = 0;
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
-        for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
-            const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                                 : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                                 : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                              : _mm256_cmpeq_epi64(a, b);
-            uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
-            lmc__store_avx2(now + at, a);
-            lmc__store_avx2(before + at, b);
-            if (differ == 0) continue;
-            differ &= width == 1   ? 0xFFFFFFFF
-                      : width == 2 ? 0x55555555
-                      : width == 4 ? 0x11111111
-                                   : 0x01010101;
-            if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+        for (at = 0; at < strip; at += 64) {
+            const size_t to_copy = at * width;
+            uint64_t differ = lmc__find_changes_avx2(now + to_copy, before + to_copy, src + to_copy,
+                                                     base + to_copy, width);
+            lmc__fetch_bytes_avx2(base + to_copy, 64 * width);
+            if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
             for (; differ; differ &= differ - 1)
-                lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
-                                 now, before, width);
+                lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
+                                 width);
         }
         *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }
@@ -11364,6 +11365,18 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
+/* job's block, stored as it is; there is room. */
+static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
+{
+    lmc__block_coding coding;
+    memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+    coding.payload_size = job->src_size;
+    coding.content_crc =
+        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, job->src_size);
+    lmc__put_block_header(job->dst, &coding, width, job->src_size / width, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
+}
+
 /* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
  * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
  * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
@@ -11391,9 +11404,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
         if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
-        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
-        coding.payload_size = job->src_size;
-        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
+        lmc__store_block(k, job, block.width);
+        return LMC_OK;
     }
     lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
     job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;
@@ -14675,6 +14687,56 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* == tensor/changes.h ========================================================================== */
+
+/* What differs between two arrays, for receivers of a delta that take indices and values. It is
+ * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
+ * so it is the same for all codings, and a base that the caller's copy differs from is no case of
+ * its own. Decoding takes longer than this. */
+
+/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
+ * are taken while they are in the first cache. */
+static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
+                             uint32_t from, unsigned width)
+{
+    uint8_t *const values = (uint8_t *)changes->values;
+    size_t j = n_before;
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
+}
+
+LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
+                                        size_t n, unsigned width, uint32_t first,
+                                        size_t *n_compared)
+{
+    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
+    size_t i = 0;
+    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
+                   changes->indices && changes->values && (n == 0 || (src && base)) &&
+                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
+                   (uint64_t)first + n <= (uint64_t)1 << 32,
+               LMC_ERR_ARGUMENT);
+    while (i < n) {
+        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
+        const uint32_t from = (uint32_t)(first + i);
+        size_t listed = 0;
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
+        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
+        lmc__take_values(changes, n_before, now + i * width, from, width);
+        if (listed == SIZE_MAX) {
+            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
+            break;
+        }
+        i += n_part;
+    }
+    *n_compared = i;
+    return LMC_OK;
+}
+
+#endif
+
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
@@ -14833,6 +14895,21 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* The next `size` bytes: a number, little-endian. */
+static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
+{
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+/* A string, behind its length as such a number. */
+static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
+{
+    lmc__sha256_number(sha, strlen(text), size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
 /* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
@@ -14916,7 +14993,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
+ * hashes of its content (hashes.h).
  *
  * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
  * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
@@ -14931,6 +15009,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
  * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
  * file without tensors counts as one tensor of bytes. */
+#define LMC__HASH_SIZE 32u
+
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -14953,6 +15033,10 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
+     * ends; there is room. And what is known of both. */
+    lmc__buffer *hashes;
+    lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
@@ -14973,6 +15057,24 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_fingerprint(d);
+}
+
+/* Hashes are wanted, too, of a file that has begun. */
+static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
+{
+    d->hashes = hashes;
+    lmc__sha256_init(&d->content);
+    lmc__sha256_init(&d->outside);
+    return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
+}
+
+/* What sha has taken is complete; it begins anew. */
+static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
+{
+    if (!d->hashes) return;
+    lmc__sha256_finish(sha, d->hashes->data + d->hashes->size);
+    d->hashes->size += LMC__HASH_SIZE;
+    lmc__sha256_init(sha);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -15015,10 +15117,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[12];
-    lmc__store32(field, d->leaf_crc);
-    lmc__store64(field + 4, d->leaf_sum);
-    lmc__sha256_update(&d->sha, field, 12);
+    lmc__sha256_number(&d->sha, d->leaf_crc, 4);
+    lmc__sha256_number(&d->sha, d->leaf_sum, 8);
     d->leaf_sum = 0;
     d->leaf_crc = d->leaf_size = 0;
 }
@@ -15028,23 +15128,15 @@ static void lmc__finish_leaf(lmc__digester *d)
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
     const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
     unsigned i;
     if (d->leaf_size) lmc__finish_leaf(d);
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_text(&d->sha, t ? t->dtype : "U8", 1);
+    lmc__sha256_number(&d->sha, rank, 1);
+    for (i = 0; i < rank; i++) lmc__sha256_number(&d->sha, t ? t->shape[i] : d->tensor_done, 8);
+    lmc__sha256_number(&d->sha, d->tensor_done, 8);
     lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
+    if (t) lmc__finish_hash(d, &d->content);
     d->tensor++;
     lmc__begin_fingerprint(d);
 }
@@ -15055,26 +15147,22 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
- * size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
+/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
+ * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
+ * that nothing more of them comes. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
-    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
-    d->leaf_sum += sum;
-    d->leaf_size += size;
-    d->tensor_done += size;
-    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
-}
-
-/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
- * ended before it are finished first: only then is it known that nothing more of them comes. */
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
+    const int in_tensor = piece->in_tensor && d->file->n_tensors;
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
+    if (piece->in_tensor) lmc__finish_fingerprints(d);
+    if (d->hashes) lmc__sha256_update(in_tensor ? &d->content : &d->outside, data, piece->size);
     if (!piece->in_tensor) return;
-    lmc__finish_fingerprints(d);
-    lmc__absorb(d, piece->crc, piece->sum, piece->size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_sum += piece->sum;
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
@@ -15086,7 +15174,7 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
         piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
         piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
+        lmc__absorb_piece(d, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -15096,6 +15184,7 @@ static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
     else lmc__end_fingerprint(d);
+    lmc__finish_hash(d, &d->outside);
 }
 
 /* == snapshot/ends.h =========================================================================== */
@@ -15435,20 +15524,6 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     return crc;
 }
 
-/* The block as one that is stored, of what job->src has now. */
-static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
-{
-    const unsigned width = lmc_dtype_width(job->dtype);
-    const size_t size = job->src_size;
-    lmc__block_coding coding;
-    memset(&coding, 0, sizeof coding);
-    coding.layout = LMC__LAYOUT_STORED;
-    coding.payload_size = size;
-    coding.content_crc = lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size);
-    lmc__put_block_header(job->dst, &coding, width, size / width, k, job->number);
-    job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
-}
-
 /* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
  * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
  * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
@@ -15477,7 +15552,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_job(c->wave.k, block); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -15621,11 +15696,12 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }
 
@@ -15690,9 +15766,7 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
-        uint8_t field[4];
-        lmc__store32(field, (uint32_t)item[i].size);
-        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_number(&sha, item[i].size, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
@@ -15826,18 +15900,13 @@ static enum lmc_status lmc__add_path(lmc__path_set *set, const char *path, size_
  *    16  Body_CRC    of the body
  *
  * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
-static void lmc__put_section_head(uint8_t *dst, const char *kind, uint64_t size, uint32_t body_crc,
-                                  const lmc__kernels *k)
+static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
+                                    uint64_t size, const lmc__kernels *k)
 {
     memcpy(dst, kind, 4);
     lmc__store64(dst + 4, size);
     lmc__store32(dst + 12, k->crc32c(0, dst, 12));
-    lmc__store32(dst + 16, body_crc);
-}
-static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
-                                    uint64_t size, const lmc__kernels *k)
-{
-    lmc__put_section_head(dst, kind, size, k->crc32c(0, body, (size_t)size), k);
+    lmc__store32(dst + 16, k->crc32c(0, body, (size_t)size));
 }
 #endif
 
@@ -16495,10 +16564,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
     const size_t name_size = strlen(t->name);
-    lmc__reference best;
+    lmc__reference best = {0, 0, 0, 0, lmc__varint_size(name_size) + name_size + type_size};
     unsigned back;
-    memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(name_size) + name_size + type_size;
     for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
         const lmc_tensor *const other = t - back;
         const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
@@ -16560,16 +16627,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
-{
-    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
-        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
-        return 0;
-    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
-}
-
+/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -16577,10 +16635,13 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     for (i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
         enum lmc_dtype dtype;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        if (!t->name || !t->dtype || strlen(t->dtype) > LMC__MAX_DTYPE_SIZE ||
+            (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
         dtype = lmc_dtype_find(t->dtype);
-        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        if (dtype != LMC_AUTO &&
+            lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
+            return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
@@ -16637,6 +16698,9 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
  * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
  * that are wanted: so any bytes of it take time in proportion to their number, and that of at
  * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+
+/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+#define LMC__MAX_ENTRY_TEXT 1024u
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -16904,22 +16968,17 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The fields of a RUN body up to its segments. */
+/* A RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
-{
-    LMC__TRY(lmc__append_varint(out, run->size));
-    LMC__TRY(lmc__append_varint(out, run->block_size));
-    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
-    return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
-}
-
-static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
-                                            uint32_t n)
 {
     int64_t last = -1;
     uint32_t i;
-    for (i = 0; i < n; i++) {
-        const lmc__segment *const s = &segments[i];
+    LMC__TRY(lmc__append_varint(out, run->size));
+    LMC__TRY(lmc__append_varint(out, run->block_size));
+    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
+    if (run->prediction != LMC__PREDICT_ZERO) LMC__TRY(lmc__append_varint(out, run->n_segments));
+    for (i = 0; i < run->n_segments; i++) {
+        const lmc__segment *const s = &run->segments[i];
         LMC__TRY(lmc__append_varint(out, s->size));
         if (s->base == 0) {
             LMC__TRY(lmc__append_varint(out, 0));
@@ -16956,24 +17015,32 @@ static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
- * are. */
+/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
+ * until the file has ended. The entry of a run is made when its blocks are there: then it is known
+ * how large they are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: the last of its facts, and where they end */
-    size_t fingerprints_at, facts_end;
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
+    size_t facts_at;           /* in entries, of the file at hand */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
+
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
 
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 
@@ -17021,7 +17088,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
                                         const lmc__stream *stream)
 {
     size_t i;
-    b->facts_end = b->entries.size;
+    b->facts_at = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
@@ -17031,17 +17098,11 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
-{
-    b->fingerprints_at = b->facts_end + lmc__facts_head_size(file);
-    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-}
-
 /* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
  * it is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
+static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
-    return b->entries.data + b->fingerprints_at;
+    d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
 /* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
@@ -17055,15 +17116,16 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of the file was absorbed by d, so many bytes: its facts are known now. */
-LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                          uint64_t file_size)
+/* All of d's file was absorbed: its facts are known now. */
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
-    d->fingerprints = lmc__index_fingerprints(b);
+    lmc__index_fingerprints(b, d);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, d->absorbed);
     lmc__store32(d->fingerprints - 4, d->file_crc);
-    file->size = file_size;
+    b->facts_at +=
+        lmc__facts_head_size(file) + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
+    file->size = d->absorbed;
     file->crc = d->file_crc;
     lmc__keep_fingerprints(file, d->fingerprints);
 }
@@ -17136,73 +17198,9 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
  *                                                  bytes that are of no tensor
  *
  * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
-
-typedef struct lmc__hasher {
-    const lmc_file *file;
-    /* The tensor at hand, and how many bytes of the file have come. */
-    size_t tensor;
-    uint64_t position;
-    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
-    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
-    lmc__buffer hashes;
-} lmc__hasher;
-
-/* A file begins, whose description must stay. */
-static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
-{
-    h->file = file;
-    h->tensor = 0;
-    h->position = 0;
-    lmc__sha256_init(&h->sha);
-    lmc__sha256_init(&h->outside);
-}
-
-/* What sha has taken is complete; it begins anew. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
-{
-    LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(sha);
-    return LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
-{
-    const lmc_file *const f = h->file;
-    for (; h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
-         h->tensor++)
-        LMC__TRY(lmc__finish_hash(h, &h->sha));
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
-{
-    size_t n;
-    for (; size != 0; data += n, size -= n) {
-        const lmc_tensor *t;
-        int is_tensor;
-        uint64_t end = UINT64_MAX;
-        LMC__TRY(lmc__finish_hashes(h));
-        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
-        is_tensor = t && t->offset <= h->position;
-        if (t) end = is_tensor ? t->offset + t->size : t->offset;
-        n = (size_t)lmc__min64(size, end - h->position);
-        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
-        h->position += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__end_hashes(lmc__hasher *h)
-{
-    LMC__TRY(lmc__finish_hashes(h));
-    return lmc__finish_hash(h, &h->outside);
-}
 
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
@@ -17221,32 +17219,19 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 
 /* -- Snapshot_Hash: of a statement that says all, in one form -- */
 
-static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
-{
-    uint8_t bytes[8];
-    lmc__store64(bytes, number);
-    lmc__sha256_update(sha, bytes, size);
-}
-
-static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
-{
-    lmc__state_number(sha, strlen(text), size_of_size);
-    lmc__sha256_update(sha, text, strlen(text));
-}
-
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
     const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
     unsigned i;
-    lmc__state_text(sha, t->name, 4);
-    lmc__state_text(sha, t->dtype, 1);
-    lmc__state_number(sha, t->rank, 1);
-    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
-    lmc__state_number(sha, t->offset, 8);
-    lmc__state_number(sha, t->size, 8);
-    lmc__state_number(sha, t->loss.generation, 1);
-    lmc__state_number(sha, measure, 1);
-    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_text(sha, t->name, 4);
+    lmc__sha256_text(sha, t->dtype, 1);
+    lmc__sha256_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__sha256_number(sha, t->shape[i], 8);
+    lmc__sha256_number(sha, t->offset, 8);
+    lmc__sha256_number(sha, t->size, 8);
+    lmc__sha256_number(sha, t->loss.generation, 1);
+    lmc__sha256_number(sha, measure, 1);
+    lmc__sha256_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
@@ -17255,26 +17240,42 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
 {
     unsigned form = 0;
     size_t i;
-    lmc__state_text(sha, f->path, 4);
+    lmc__sha256_text(sha, f->path, 4);
     if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
     if (f->has_mode) form |= LMC__FILE_HAS_MODE;
     if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
-    lmc__state_number(sha, form, 1);
-    lmc__state_number(sha, f->size, 8);
-    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
-    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
-    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
-    lmc__state_number(sha, f->n_tensors, 8);
+    lmc__sha256_number(sha, form, 1);
+    lmc__sha256_number(sha, f->size, 8);
+    lmc__sha256_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__sha256_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__sha256_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__sha256_number(sha, f->n_tensors, 8);
     for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
         lmc__state_tensor(sha, &f->tensors[i], hash);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
-LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
-                                                  const uint8_t *hashes, lmc__buffer *items)
+/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
+ * count. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
+    for (; n != 0; n--) {
+        const size_t key_size = lmc__load32(entry), size = 8 + key_size + lmc__load32(entry + 4);
+        const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+        if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+            lmc__sha256_update(sha, entry, size);
+        entry += size;
+    }
+}
+
+/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
+                                                    const lmc__listing *l, const uint8_t *hashes,
+                                                    const uint8_t *metadata, uint32_t n,
+                                                    lmc__buffer *items)
+{
+    lmc__sha256 sha;
     lmc__item *item;
     size_t i, at = 0;
     items->size = 0;
@@ -17285,30 +17286,14 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     }
     item = (lmc__item *)(void *)items->data;
     lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
-    lmc__sha256_init(sha);
-    lmc__sha256_update(sha, "LMC content 1", 14);
-    lmc__state_number(sha, l->n_files, 8);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC content 1", 14);
+    lmc__sha256_number(&sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+        lmc__state_file(&sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+    lmc__state_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
     return LMC_OK;
-}
-
-/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count. */
-static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
-{
-    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
-    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
-    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
-        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
-}
-
-static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
-{
-    for (; n != 0; n--) {
-        lmc__state_metadata(sha, entry);
-        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
-    }
 }
 
 /* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
@@ -17317,12 +17302,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
                                                           const uint8_t *metadata, uint32_t n,
                                                           lmc__buffer *items)
 {
-    lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
     LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
-    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
-    lmc__state_all_metadata(&sha, metadata, n);
-    lmc__sha256_finish(&sha, hash);
+    LMC__TRY(lmc__hash_snapshot(hash, l, body->data + LMC__HASH_BODY_SIZE, metadata, n, items));
     LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
@@ -17973,73 +17955,99 @@ typedef struct lmc__gap {
     uint64_t offset, size; /* 0: none */
 } lmc__gap;
 
-/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
-typedef struct lmc__planner {
-    lmc__buffer quantized; /* lmc__quantized_range, of all files */
+struct lmc_writer {
+    lmc__buffer body; /* the section at hand */
+    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+     */
+    lmc__buffer metadata, sections;
+    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer hashes;   /* of all files, with options.content_hashes */
+    /* of the run at hand; its section, to be written before its first block */
+    lmc__buffer segments, run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
+    /* small files that wait to be written together (writer_groups.h): their bytes, one after
+     * another; CRC and fingerprint of each */
+    lmc__buffer group, group_facts;
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back: block_number */
-    lmc__buffer written, block_crcs, block;
-    /* lmc__segment: of the run that is begun */
-    lmc__buffer segments;
-    const lmc_writer_options *options;
-    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
-    uint64_t block_number; /* plus 1; 0: none */
-    /* all files so far. Each is a stream of its own, so both have one number */
-    lmc__listing listing;
-    /* the file at hand, and its number */
-    lmc_file file;
-    uint32_t file_number;
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
-    int has_quantizer;            /* one of the file's tensors does */
-    uint64_t position;            /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;           /* the first that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
-    size_t header_size;
+     * as they are encoded; and a block that was read back: read_block */
+    lmc__buffer written, block_crcs, block_read;
+    lmc_writer_options options;
+    enum lmc_status status; /* the first error stays */
+    uint64_t offset;        /* bytes written, or about to be */
+    lmc__coder coder;
+    lmc__index_builder index;
+    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
+    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
+    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    uint32_t n_runs, n_metadata, n_sections;
+    int is_finished;
+    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-} lmc__planner;
-#define LMC__PLANNER_BUFFERS LMC__ROW(lmc__planner, quantized, options)
+    size_t n_waiting; /* how many files wait, the last of the listing */
+    int in_group;     /* they are being written */
+    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
+    /* with a base: one of the files is not the base's, so nobody can restore over that */
+    int is_moved;
+
+    /* the file at hand, in the listing */
+    int in_file, is_waiting;
+    lmc_file *file;
+    uint64_t left;                /* bytes of it that are still to come, at most */
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    lmc__digester digester;
+    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    size_t next;       /* the first unit that does not end before position, or a lower one */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
+    size_t header_size;
+
+    /* the run at hand; where it is from: */
+    lmc__run run;
+    enum lmc_dtype dtype;
+    const lmc__quant_params *quant; /* or NULL */
+    int is_shared;                  /* by several tensors, and their blocks are finer */
+    uint64_t run_left;              /* bytes of it that are in no job yet */
+    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    uint32_t block;                 /* number of the next block */
+    int may_enlarge;                /* see lmc__choose_run_blocks */
+};
+#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
+
+/* A file is at hand that ends when the caller says so. */
+static int lmc__is_size_unknown(const lmc_writer *w)
+{
+    return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
+}
 
 /* -- what was written, as it can be read back -- */
 
-/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
-typedef struct lmc__quantized_range {
-    lmc__range range;
-    const lmc__quant_params *quant;
-} lmc__quantized_range;
-
-static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
+/* Of the file's tensors the first that does not end before offset. */
+static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 {
-    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
-}
-
-/* Number i is there, and has bytes of [offset, end) of that file. */
-static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
-{
-    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
-           lmc__quantized_at(p, i)->range.stream == file_number &&
-           lmc__quantized_at(p, i)->range.start < end;
-}
-
-/* The first that does not end before offset of that file; those behind it follow in order. */
-static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
-{
-    return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, file->n_tensors,
+                    file->tensors[i].offset + file->tensors[i].size <= offset);
+    return i;
 }
 
 /* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
-static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
-                            uint64_t size)
+static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
-    size_t i = lmc__find_quantized(p, file_number, offset);
-    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
-        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
-        if (quant->is_predicted || (r->start - offset) % quant->width ||
-            (offset + size < r->end && (offset + size - r->start) % quant->width))
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_tensor(file, offset);
+    for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
+        const lmc_tensor *const t = &file->tensors[i];
+        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+        if (quant && !quant->is_recovered &&
+            (quant->is_predicted || (t->offset - offset) % quant->width ||
+             (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
     }
     return 1;
@@ -18052,63 +18060,53 @@ typedef struct lmc__written_run {
     size_t block_size;
 } lmc__written_run;
 
-/* A block of one. */
-typedef struct lmc__written_block {
-    uint64_t number, start;
-    size_t size;
-} lmc__written_block;
-
-static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
+/* The number of the block that has that byte of a stream, and where it lies. */
+static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
+                                lmc__range *block)
 {
     const lmc__written_run *const run =
-        (const lmc__written_run *)(const void *)p->written.data +
-        lmc__find_stream_range(&p->written, sizeof *run, stream, position);
+        (const lmc__written_run *)(const void *)w->written.data +
+        lmc__find_stream_range(&w->written, sizeof *run, stream, position);
     const uint64_t i = (position - run->range.start) / run->block_size;
-    lmc__written_block block;
-    block.number = run->first_block + i;
-    block.start = run->range.start + i * run->block_size;
-    block.size = (size_t)lmc__min64(run->block_size, run->range.end - block.start);
-    return block;
+    block->start = run->range.start + i * run->block_size;
+    block->end = lmc__min64(block->start + run->block_size, run->range.end);
+    return run->first_block + i;
 }
 
-/* What predicts bytes [offset, offset + size) of a run, of its own snapshot, is encoded. */
-static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t offset, size_t size)
+/* What predicts the run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc_writer *w)
 {
-    const unsigned scale = lmc__prediction_scale(run);
-    const uint64_t start = run->start + offset, end = start + size;
     uint32_t i;
-    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        const lmc__listed_file *f;
-        uint64_t last;
-        if (s->start >= end) break;
-        if (s->base == 0) continue;
-        f = lmc__listed_at(&p->listing, s->base - 1);
-        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
-        if (lmc__find_block(p, f->stream, last - 1).number >= p->block_crcs.size / 4) return 0;
+    for (i = 0; i < w->run.n_segments; i++) {
+        const lmc__segment *const s = &w->run.segments[i];
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, s->base ? s->base - 1 : 0);
+        if (s->base && f->stream == w->run.stream &&
+            f->start + s->base_offset + lmc__prediction_scale(&w->run) * s->size > w->wave_start)
+            return 0;
     }
     return 1;
 }
 
 /* Bytes of a stream, of one file or several, as the caller has them, quantised where the
  * snapshot is. */
-static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
+static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
-    size_t number = lmc__find_file(&p->listing, lmc__stream_at(&p->listing, stream), position);
+    size_t number = lmc__find_file(&w->listing, lmc__stream_at(&w->listing, stream), position);
     for (; size != 0; number++) {
-        const lmc__listed_file *const f = lmc__listed_at(&p->listing, number);
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, number);
         const uint64_t offset = position - f->start;
         const size_t part = (size_t)lmc__min64(size, f->file.size - offset);
-        size_t i = lmc__find_quantized(p, number, offset);
-        if (part) LMC__TRY(p->options->read_back(p->options->user, number, offset, dst, part));
-        for (; lmc__is_quantized_in(p, i, number, offset + part); i++) {
-            const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-            const uint64_t from = r->start > offset ? r->start : offset,
-                           to = lmc__min64(r->end, offset + part);
-            LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
-                                         dst + (size_t)(from - offset), from - r->start,
-                                         (size_t)(to - from), NULL));
+        size_t i = lmc__find_tensor(&f->file, offset);
+        if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
+        for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
+            const lmc_tensor *const t = &f->file.tensors[i];
+            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+            const uint64_t from = t->offset > offset ? t->offset : offset,
+                           to = lmc__min64(t->offset + t->size, offset + part);
+            if (quant)
+                LMC__TRY(lmc__quantize_range(quant, dst + (size_t)(from - offset), from - t->offset,
+                                             (size_t)(to - from), NULL));
         }
         position += part;
         dst += part;
@@ -18117,34 +18115,31 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
- * blocks are read, whose CRCs are known. */
+/* The origin's read_back; user: the writer. What is read must be what was encoded: so whole blocks
+ * are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    lmc__planner *const p = (lmc__planner *)user;
-    const lmc__listed_file *const f = lmc__listed_at(&p->listing, file_number);
+    lmc_writer *const w = (lmc_writer *)user;
+    const lmc__listed_file *const f = lmc__listed_at(&w->listing, file_number);
     uint64_t position = f->start + offset;
     uint8_t *to = (uint8_t *)dst;
     while (size != 0) {
-        const lmc__written_block block = lmc__find_block(p, f->stream, position);
-        const size_t skip = (size_t)(position - block.start),
-                     part = lmc__min(size, block.size - skip);
-        const int is_whole = part == block.size;
-        if (is_whole || p->block_number != block.number + 1) {
-            uint8_t *whole = to;
-            if (!is_whole) {
-                p->block_number = 0;
-                LMC__TRY(lmc__reserve(&p->block, block.size));
-                whole = p->block.data;
-            }
-            LMC__TRY(lmc__read_caller(p, f->stream, block.start, whole, block.size));
-            if (lmc__get_kernels()->crc32c(0, whole, block.size) !=
-                lmc__load32(p->block_crcs.data + 4 * (size_t)block.number))
+        lmc__range block;
+        const uint64_t number = lmc__find_block(w, f->stream, position, &block);
+        const size_t block_size = (size_t)(block.end - block.start),
+                     skip = (size_t)(position - block.start),
+                     part = lmc__min(size, block_size - skip);
+        if (w->read_block != number + 1) {
+            w->read_block = 0;
+            LMC__TRY(lmc__reserve(&w->block_read, block_size));
+            LMC__TRY(lmc__read_caller(w, f->stream, block.start, w->block_read.data, block_size));
+            if (w->coder.wave.k->crc32c(0, w->block_read.data, block_size) !=
+                lmc__load32(w->block_crcs.data + 4 * (size_t)number))
                 return LMC_ERR_CHANGED;
-            if (!is_whole) p->block_number = block.number + 1;
+            w->read_block = number + 1;
         }
-        if (!is_whole) memcpy(to, p->block.data + skip, part);
+        memcpy(to, w->block_read.data + skip, part);
         position += part;
         to += part;
         size -= part;
@@ -18171,58 +18166,70 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* In how many bytes before the first tensor the header text may be, which are held in memory; 0: in
- * none. */
-static enum lmc_status lmc__plan_header(lmc__planner *p)
+/* Begins the file that was listed last; twins and quantisers are those of `given`. The header text
+ * may be in the bytes before the first tensor, which are then held in memory. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
-    uint64_t size;
-    p->header_size = 0;
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    uint64_t before, size;
+    size_t i;
+    w->position = w->next = w->header_size = 0;
+    w->run_left = 0;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        w->file->base_parts = given->base_parts;
+        w->file->n_base_parts = given->n_base_parts;
+        w->file->twin = given->twin;
+    }
+    for (i = 0; i < given->n_tensors; i++) {
+        tensors[i].twin = given->tensors[i].twin;
+        tensors[i].quantizer = given->tensors[i].quantizer;
+        tensors[i].base_parts = given->tensors[i].base_parts;
+        tensors[i].n_base_parts = given->tensors[i].n_base_parts;
+    }
+    before = given->n_tensors ? tensors[0].offset : 0;
     if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &size));
-    if (size <= before) p->header_size = (size_t)before;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&w->listing, w->listing.n_files - 1), &size));
+    if (size <= before) w->header_size = (size_t)before;
     return LMC_OK;
 }
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
-                                                enum lmc_dtype default_dtype)
-{
-    const uint32_t file_number = (uint32_t)(p->listing.n_files - 1);
-    lmc_tensor *tensors;
-    size_t i;
-    p->file = lmc__listed_at(&p->listing, file_number)->file;
-    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
-        p->file.base_parts = given->base_parts;
-        p->file.n_base_parts = given->n_base_parts;
-        p->file.twin = given->twin;
-    }
-    tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
-    p->file_number = file_number;
-    p->default_dtype = default_dtype;
-    p->has_quantizer = 0;
-    p->position = 0;
-    p->next_tensor = 0;
-    for (i = 0; i < given->n_tensors; i++) {
-        lmc_tensor *const t = &tensors[i];
-        lmc__quantized_range quantized;
-        t->twin = given->tensors[i].twin;
-        t->quantizer = given->tensors[i].quantizer;
-        t->base_parts = given->tensors[i].base_parts;
-        t->n_base_parts = given->tensors[i].n_base_parts;
-        quantized.quant = lmc__get_quant_params(t->quantizer);
-        if (!quantized.quant) continue;
-        p->has_quantizer = 1;
-        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
-        quantized.range.stream = file_number;
-        quantized.range.start = t->offset;
-        quantized.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
-    }
-    return lmc__plan_header(p);
-}
-
 /* -- predictions -- */
+
+/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
+ * tensors. */
+typedef struct lmc__unit {
+    const lmc_file *file;
+    const lmc_tensor *tensor;
+    uint64_t start, end; /* within the stream */
+} lmc__unit;
+
+/* That which has byte `at` of the stream at hand, of known size. *i: its number, of the tensors, or
+ * in a group of the files; or that of the next tensor; or a lower one. */
+static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
+{
+    lmc__unit u = {w->file, NULL, 0, 0};
+    if (w->in_group) {
+        const lmc__listed_file *f = lmc__listed_at(&w->listing, *i);
+        while (f->start + f->file.size <= at) f = lmc__listed_at(&w->listing, ++*i);
+        u.file = &f->file;
+        u.start = f->start;
+        u.end = f->start + f->file.size;
+        return u;
+    }
+    u.end = u.file->size;
+    if (u.file->n_tensors == 0) return u;
+    u.tensor = u.file->tensors + *i;
+    for (; *i < u.file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
+    if (*i < u.file->n_tensors) {
+        u.start = u.tensor->offset;
+        u.end = u.start + u.tensor->size;
+        if (u.start <= at) return u;
+        u.end = u.start;
+    }
+    u.file = NULL;
+    u.tensor = NULL;
+    return u;
+}
 
 /* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
@@ -18232,17 +18239,18 @@ typedef struct lmc__prediction {
 } lmc__prediction;
 
 /* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
-static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
+static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (!p->options->read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+    if (!w->options.read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
         twin->file_number >= UINT32_MAX || (twin->conversion && size % 2 != 0))
         return found;
     if (twin->conversion) size *= 2;
-    if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
-        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+    if (!lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(&lmc__listed_at(&w->listing, twin->file_number)->file, twin->offset,
+                          size))
         return found;
     found.kind = LMC__PREDICT_OWN;
     found.conversion = twin->conversion;
@@ -18251,361 +18259,310 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. Asked again, it is the same. */
-LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a file, or its tensor t if that is not NULL. Asked again, it is the same. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
+                                                      const lmc_tensor *t)
 {
-    const lmc_file *const f = &p->file;
+    const lmc__origin *const o = &w->origin;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
     const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
     const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
+    size_t i;
     memset(&found, 0, sizeof found);
-    if (!t) found = lmc__predict_by_twin(p, f->twin, f->size);
-    else if (!quant || quant->is_predicted) found = lmc__predict_by_twin(p, t->twin, t->size);
-    if (found.base || quant || !p->origin.base) return found;
-    if (parts) {
-        size_t i;
-        for (i = 0; i < n_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &parts[i]);
-    } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
-    else found.base = lmc__match_item(&p->origin, f->path, f->path, "", f->size);
-    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!quant || quant->is_predicted)
+        found = lmc__predict_by_twin(w, t ? t->twin : f->twin, t ? t->size : f->size);
+    if (found.base || quant || !o->base) return found;
+    if (parts)
+        for (i = 0; i < n_parts && !found.base; i++) found.base = lmc__match_part(o, &parts[i]);
+    else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
+    else {
+        found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
+        if (!found.base) found.base = lmc__match_by_end(o, t);
+    }
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only a later run can
- * refer to that. */
-static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
+/* The tensor's twin is in the run that would begin at position: only a later run can refer to
+ * that. */
+static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
-    return twin && twin->file_number == p->file_number &&
-           (twin->offset >= start || t->size > start - twin->offset);
+    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
+    return twin && twin->file_number == w->listing.n_files - 1 &&
+           (twin->offset >= w->position || t->size > w->position - twin->offset);
 }
 
 /* -- runs -- */
 
-typedef struct lmc__planned_run {
-    uint64_t size;
-    enum lmc_dtype dtype;
-    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
-    const lmc__quant_params *quant; /* or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
-    int is_shared;                  /* by several tensors, and their blocks are finer */
-    size_t block_size;
-} lmc__planned_run;
-
 /* Quantised runs have a table in each block: theirs are as large as those of deltas. */
-static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
+static size_t lmc__choose_block_size(const lmc_writer *w)
 {
-    const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
-    unsigned log2_block = p->options->log2_block;
-    if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+    const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
+    unsigned log2_block = w->options.log2_block;
+    if (log2_block == 0 && w->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
+    return lmc__get_block_size(w->dtype, lmc__limit_log2_block(w->dtype, log2_block),
                                has_prediction);
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
  * (R4-47). */
-static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
+static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const unsigned width = lmc_dtype_width(run->dtype);
+    const unsigned width = lmc_dtype_width(w->dtype);
     const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
-    if (run->prediction.conversion && gap % 2 != 0) return 0;
-    return lmc_dtype_find(t[1].dtype) == run->dtype ||
+    if (w->run.conversion && gap % 2 != 0) return 0;
+    return lmc_dtype_find(t[1].dtype) == w->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
 /* A run that t shares with others ends behind it. */
-static int lmc__ends_run(const lmc_tensor *t)
+static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
+    return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
                LMC__SHARED_RUN_SIZE <
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
- * of the small ones behind it that are coded alike. */
-static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
+/* A tensor begins a run that ends at the result: at its own end, or at that of the last of the
+ * small ones behind it that are coded alike. */
+static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_file *const f = &p->file;
-    const size_t first = i;
-    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
-    run->dtype = lmc_dtype_find(f->tensors[i].dtype);
-    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
+    uint64_t end = t->offset + t->size, large;
+    lmc__prediction by = lmc__find_prediction(w, w->file, t);
+    w->dtype = lmc_dtype_find(t->dtype);
     /* What a run before left of it, when its twin was not there yet: segments of odd size are
      * refused (R4-47). */
-    if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
-        memset(&run->prediction, 0, sizeof run->prediction);
-    large = lmc__choose_block_size(p, run);
-    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
-    run->quantized_from = f->tensors[i].offset;
-    if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS / 2; i++) {
-        const lmc_tensor *const t = &f->tensors[i];
-        lmc__prediction next;
-        if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
-            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
+    if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
+    if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
+    large = lmc__choose_block_size(w);
+    w->quant = lmc__get_quant_params(t->quantizer);
+    if (t->size >= large || w->quant) return end;
+    for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
+        if (t->size >= large || !lmc__continues_run(w, t - 1) ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(w, t) ||
+            (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
-        next = lmc__find_prediction(p, t);
-        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
-            break;
+        by = lmc__find_prediction(w, w->file, t);
+        if (by.kind != w->run.prediction || by.conversion != w->run.conversion) break;
         end = t->offset + t->size;
     }
-    run->is_shared = i - first > 1;
+    w->is_shared = t - first > 1;
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. */
-LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
-{
-    lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
-    lmc__buffer text;
-    uint64_t size;
-    size_t end;
-    LMC__TRY(lmc__get_text_size(f, &size)); /* at most header_size */
-    lmc__init_buffer(&text, p->segments.alloc_user);
-    LMC__TRY(lmc__reserve(&text, size));
-    lmc__read_text(f, 0, text.data, (size_t)size);
-    end = p->header_size - (size_t)size + 1;
-    for (*at = 0; *at < end; ++*at) {
-        const uint8_t *const found = (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
-        *at = found ? (size_t)(found - header) : end;
-        if (found && memcmp(found, text.data, (size_t)size) == 0) break;
-    }
-    if (*at >= end) *at = p->header_size;
-    lmc__free_buffer(&text);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
+static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64_t size,
                                            uint32_t base, uint64_t base_offset)
 {
     const lmc__segment segment = {start, size, base_offset, base};
-    return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
+    if (size == 0) return LMC_OK;
+    if (w->run.n_segments++ == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+    return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
 /* The run of the bytes before the first tensor, if the header text is among them: else nothing
  * changes. */
-static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
+LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
-    const size_t size = p->header_size;
+    const size_t size = w->header_size;
+    const uint8_t *at = header, *const end = header + size;
+    lmc__listed_file *const f = lmc__listed_at(&w->listing, w->listing.n_files - 1);
     uint64_t text_size;
-    size_t at;
-    LMC__TRY(lmc__find_text(p, header, &at));
-    p->header_size = 0;
-    if (at == size) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &text_size));
-    LMC__TRY(lmc__append_segment(p, 0, at, 0, 0));
-    LMC__TRY(lmc__append_segment(p, at, text_size, p->file_number + 1, 0));
-    LMC__TRY(lmc__append_segment(p, at + text_size, size - at - text_size, 0, 0));
-    run->dtype = LMC_U8;
-    run->size = size;
-    run->prediction.kind = LMC__PREDICT_TEXT;
-    run->block_size = lmc__choose_block_size(p, run);
+    LMC__TRY(lmc__get_text_size(f, &text_size)); /* at most size */
+    w->header_size = 0;
+    w->body.size = 0;
+    LMC__TRY(lmc__reserve(&w->body, text_size));
+    lmc__read_text(f, 0, w->body.data, (size_t)text_size);
+    for (;; at++) {
+        const size_t left = (size_t)(end - at);
+        if (left >= text_size)
+            at = (const uint8_t *)memchr(at, w->body.data[0], left - (size_t)text_size + 1);
+        if (left < text_size || !at) return LMC_OK;
+        if (memcmp(at, w->body.data, (size_t)text_size) == 0) break;
+    }
+    LMC__TRY(lmc__append_segment(w, 0, (uint64_t)(at - header), 0, 0));
+    LMC__TRY(lmc__append_segment(w, (uint64_t)(at - header), text_size,
+                                 (uint32_t)w->listing.n_files, 0));
+    at += text_size;
+    LMC__TRY(lmc__append_segment(w, (uint64_t)(at - header), (uint64_t)(end - at), 0, 0));
+    w->dtype = LMC_U8;
+    w->run.size = size;
+    w->run.prediction = LMC__PREDICT_TEXT;
     return LMC_OK;
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
  * then they are remembered. */
-static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
+static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
-    lmc__gap *gap = p->gaps;
-    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
-    while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
-    if (gap < p->gaps + LMC__MAX_GAPS)
-        return lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size) ? gap : NULL;
-    gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
-    gap->file_number = p->file_number;
+    lmc__gap *gap = w->gaps;
+    if (!w->options.read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
+    while (gap < w->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
+    if (gap < w->gaps + LMC__MAX_GAPS)
+        return lmc__can_read_back(&w->origin, gap->file_number, gap->offset, size) ? gap : NULL;
+    gap = &w->gaps[w->next_gap++ % LMC__MAX_GAPS];
+    gap->file_number = (uint32_t)(w->listing.n_files - 1);
     gap->offset = offset;
     gap->size = size;
     return NULL;
 }
 
-/* The run of the bytes between tensors, up to end, where tensor number i begins, if they repeat
+/* The run of the bytes between tensors, up to end, where the next one begins, if they repeat
  * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
-static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lmc__planned_run *run)
+static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
-    const lmc_file *const f = &p->file;
-    const lmc__gap *gap = lmc__find_gap(p, p->position, end - p->position);
-    uint64_t at = p->position;
+    const lmc_file *const f = w->file;
+    uint64_t at = w->position;
+    const lmc__gap *gap = lmc__find_gap(w, at, end - at);
+    size_t i = w->next;
     if (!gap) return LMC_OK;
     for (;;) {
         const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
-        LMC__TRY(lmc__append_segment(p, at, end - at, gap->file_number + 1, gap->offset));
+        LMC__TRY(lmc__append_segment(w, at, end - at, gap->file_number + 1, gap->offset));
         at = end;
         if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
-            lmc__get_quant_params(t->quantizer) || i > p->next_tensor + LMC__MAX_SEGMENTS / 4)
+            lmc__get_quant_params(t->quantizer) || i > w->next + LMC__MAX_SEGMENTS / 4)
             break;
         end = t[1].offset;
-        gap = lmc__find_gap(p, at + t->size, end - at - t->size);
+        gap = lmc__find_gap(w, at + t->size, end - at - t->size);
         if (!gap) break;
-        LMC__TRY(lmc__append_segment(p, at, t->size, 0, 0));
+        LMC__TRY(lmc__append_segment(w, at, t->size, 0, 0));
         at += t->size;
     }
-    run->dtype = LMC_U8;
-    run->size = at - p->position;
-    run->prediction.kind = LMC__PREDICT_OWN;
-    run->block_size = lmc__choose_block_size(p, run);
+    w->dtype = LMC_U8;
+    w->run.size = at - w->position;
+    w->run.prediction = LMC__PREDICT_OWN;
     return LMC_OK;
 }
 
-/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. A run
- * has whole elements; what does not fill one is left for a run of bytes, which comes next. */
-LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
-                                               size_t available, lmc__planned_run *run)
+/* The run from unit u on, of a known size. */
+static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
-    const lmc_file *const f = &p->file;
-    unsigned width;
-    memset(run, 0, sizeof *run);
-    p->segments.size = 0;
-    if (p->header_size) LMC__TRY(lmc__plan_text(p, data, run));
-    if (run->size) return LMC_OK;
-    run->dtype = p->default_dtype;
-    if (f->size == LMC_UNKNOWN_SIZE) {
-        run->size = available;
+    if (!u.file) {
+        LMC__TRY(lmc__plan_gap(w, u.end));
+        if (w->run.size) return LMC_OK;
+    } else if (u.tensor) {
+        u.end = lmc__plan_tensors(w, u.tensor);
     } else {
-        size_t *const i = &p->next_tensor;
-        uint64_t end = f->size;
-        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
-        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
-        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
-            ++*i;
-        if (*i < f->n_tensors && f->tensors[*i].offset <= p->position)
-            end = lmc__plan_tensors(p, run, *i);
-        else {
-            if (*i < f->n_tensors) end = f->tensors[*i].offset;
-            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, *i, run));
-            if (run->size) return LMC_OK;
+        const uint64_t all = lmc__stream_at(&w->listing, w->run.stream)->size;
+        lmc__prediction by = lmc__find_prediction(w, u.file, NULL);
+        size_t i = w->next;
+        w->run.prediction = by.kind;
+        w->run.conversion = by.conversion;
+        while (u.end < all) { /* of a group */
+            const lmc__unit next = lmc__unit_at(w, u.end, &i);
+            by = lmc__find_prediction(w, next.file, NULL);
+            if (by.kind != w->run.prediction) break;
+            u.end = next.end;
         }
-        run->size = end - p->position;
     }
-    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
-    width = lmc_dtype_width(run->dtype);
-    if (run->size < width) run->dtype = LMC_AUTO;
-    else run->size -= run->size % width;
-    if (run->dtype == LMC_AUTO && run->size > 4096)
-        run->size -= run->size % 8; /* so that every block can be split at any width */
-    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    run->block_size = lmc__choose_block_size(p, run);
+    w->run.size = u.end - w->position;
     return LMC_OK;
 }
 
 /* The same, of a run of that kind of prediction; not predicted if that would be too far away
  * (work.h). */
-static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
-                                            uint64_t start, uint64_t size, uint32_t base,
-                                            uint64_t base_offset)
+static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
+                                            uint32_t base, uint64_t base_offset)
 {
     if (base && size) {
         uint64_t file = base - 1, at = base_offset;
-        if (run->prediction.kind == LMC__PREDICT_BASE) {
-            const lmc__item *const item = lmc__get_item(&p->origin, base - 1);
+        if (w->run.prediction == LMC__PREDICT_BASE) {
+            const lmc__item *const item = lmc__get_item(&w->origin, base - 1);
             file = item->file_number;
             at += item->tensor ? item->tensor->offset : 0;
         }
-        if (!lmc__can_reach(&p->reach, file, at, run->prediction.conversion ? 2 * size : size,
-                            start / run->block_size) &&
-            !run->quant) /* which cannot do without */
+        if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
+                            start / w->run.block_size) &&
+            !w->quant) /* which cannot do without */
             base = 0;
     }
-    return lmc__append_segment(p, start, size, base, base ? base_offset : 0);
+    return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
- * start: its own. */
-LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                                 const lmc_base_part *parts, size_t n,
-                                                 uint64_t start, uint64_t at, uint64_t stop)
+/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: its
+ * own. */
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
+                                                 size_t n, uint64_t start, uint64_t at,
+                                                 uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
-            const uint32_t base = lmc__match_part(&p->origin, part);
-            LMC__TRY(lmc__append_in_reach(p, run, at, end - at, base,
+            const uint32_t base = lmc__match_part(&w->origin, part);
+            LMC__TRY(lmc__append_in_reach(w, at, end - at, base,
                                           base ? part->offset + (at - start) : 0));
             at = end;
         }
         start = end;
     }
-    return lmc__append_segment(p, at, stop - at, 0, 0);
+    return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a planned run: one for each tensor, or for all of a file without tensors; none if
- * it is not predicted. */
-LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+/* The segments of a run that is predicted: one for each unit, or several. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
-    const uint64_t end = p->position + run->size;
-    uint64_t at = p->position;
-    size_t i = p->next_tensor;
-    if (run->prediction.kind == LMC__PREDICT_ZERO || p->segments.size) return LMC_OK;
-    while (at < end) {
-        lmc__prediction found = run->prediction;
-        uint64_t stop = end, start = 0; /* of the tensor */
-        const lmc_base_part *parts = p->file.base_parts;
-        size_t n_parts = p->file.n_base_parts;
-        if (p->file.n_tensors != 0) {
-            const lmc_tensor *t = &p->file.tensors[i];
-            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
-            if (at < t->offset) { /* the run may end before t: it has whole elements */
-                const uint64_t next = lmc__min64(end, t->offset);
-                LMC__TRY(lmc__append_segment(p, at, next - at, 0, 0));
-                at = next;
-                continue;
-            }
-            start = t->offset;
-            stop = lmc__min64(end, start + t->size);
-            found = lmc__find_prediction(p, t);
-            parts = t->base_parts;
-            n_parts = t->n_base_parts;
-        }
-        if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && parts) {
-            LMC__TRY(lmc__plan_parts(p, run, parts, n_parts, start, at, stop));
-            at = stop;
+    const uint64_t end = w->position + w->run.size;
+    uint64_t at, stop;
+    size_t i = w->next;
+    for (at = w->position; at < end; at = stop) {
+        const lmc__unit u = lmc__unit_at(w, at, &i);
+        const lmc_tensor *const t = u.tensor;
+        lmc__prediction by;
+        stop = lmc__min64(end, u.end);
+        if (!u.file) {
+            LMC__TRY(lmc__append_segment(w, at, stop - at, 0, 0));
             continue;
         }
-        LMC__TRY(lmc__append_in_reach(
-            p, run, at, stop - at, found.base,
-            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
-        at = stop;
+        by = lmc__find_prediction(w, u.file, t);
+        if (by.kind == LMC__PREDICT_BASE && (t ? t->base_parts : u.file->base_parts))
+            LMC__TRY(lmc__plan_parts(w, t ? t->base_parts : u.file->base_parts,
+                                     t ? t->n_base_parts : u.file->n_base_parts, u.start, at,
+                                     stop));
+        else
+            LMC__TRY(lmc__append_in_reach(
+                w, at, stop - at, by.base,
+                by.base ? by.base_offset + (by.conversion ? 2 : 1) * (at - u.start) : 0));
     }
     return LMC_OK;
 }
 
-/* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike, with its segments. None has tensors; so a run has whole files. */
-LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
+ * so many are wanted; available: all that are known to come if the file's size is unknown. A run
+ * has whole elements, but in a group; what does not fill one is left for a run of bytes, which
+ * comes next. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
-    const lmc__listing *const l = &p->listing;
-    const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
-    const size_t end = stream->first_file + stream->n_files;
-    size_t i = lmc__find_file(l, stream, p->position);
+    lmc__run *const run = &w->run;
+    unsigned width;
     memset(run, 0, sizeof *run);
-    p->segments.size = 0;
-    for (; i < end; i++) {
-        lmc__prediction next;
-        p->file = lmc__listed_at(l, i)->file;
-        if (p->file.size == 0) continue;
-        next = lmc__find_prediction(p, NULL);
-        if (run->size == 0) {
-            run->dtype = LMC_AUTO;
-            run->prediction = next;
-            run->block_size = lmc__choose_block_size(p, run);
-        }
-        if (next.kind != run->prediction.kind) break;
-        if (next.kind != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__append_in_reach(p, run, p->position + run->size, p->file.size, next.base,
-                                          next.base_offset));
-        run->size += p->file.size;
+    run->start = w->position;
+    run->stream = w->listing.n_streams - 1;
+    w->segments.size = 0;
+    w->dtype = w->default_dtype;
+    w->quant = NULL;
+    w->is_shared = 0;
+    if (w->header_size) LMC__TRY(lmc__plan_text(w, data));
+    if (run->size == 0 && lmc__is_size_unknown(w)) run->size = available;
+    else if (run->size == 0) LMC__TRY(lmc__plan_units(w, lmc__unit_at(w, w->position, &w->next)));
+    if (run->n_segments == 0 && !w->in_group) {
+        run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+        width = lmc_dtype_width(w->dtype);
+        if (run->size < width) w->dtype = LMC_AUTO;
+        else run->size -= run->size % width;
+        if (w->dtype == LMC_AUTO && run->size > 4096)
+            run->size -= run->size % 8; /* so that every block can be split at any width */
     }
+    if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(w);
+    if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
+        LMC__TRY(lmc__plan_segments(w));
+    lmc__set_segments(run, &w->segments);
     return LMC_OK;
 }
 
@@ -18631,120 +18588,43 @@ LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__plann
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
-struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
-     */
-    lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
-    /* of the run at hand; its section, to be written before its first block */
-    lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
-    lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
-    lmc__buffer quantizers;
-    /* small files that wait to be written together: their bytes, one after another */
-    lmc__buffer group;
-    lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    /* bytes written, or about to be */
-    uint64_t offset;
-    lmc__coder coder;
-    lmc__index_builder index;
-    uint32_t n_runs, n_metadata, n_sections;
-    int is_finished;
-    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-
-    lmc__planner plan;
-    int in_file;
-    lmc__digester digester;
-    lmc__hasher hasher; /* with options.content_hashes */
-
-    /* the run at hand; where it is from: */
-    lmc__run run;
-    lmc__planned_run planned;
-    uint64_t run_left; /* bytes of it that are in no job yet */
-    uint32_t block;    /* number of the next block */
-    int may_enlarge;   /* see lmc__choose_run_blocks */
-
-    size_t n_waiting; /* how many files wait, the last of the listing (writer_groups.h) */
-    /* where the bytes of the file at hand begin, if it is one of them */
-    size_t waiting_at;
-    int is_waiting;
-    int in_group;   /* they are being written */
-    int is_callers; /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so nobody can restore over that */
-    int is_moved;
-};
-#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
-
-/* A file is at hand that ends when the caller says so. */
-static int lmc__is_size_unknown(const lmc_writer *w)
+/* Straight to the sink, behind what waits to be written. */
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
-    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+    if (size == 0) return LMC_OK;
+    LMC__TRY(lmc__drain(&w->coder));
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
+    w->offset += size;
+    return LMC_OK;
 }
 
-/* All bytes before the first tensor are wanted at once. */
-static int lmc__is_header_wanted(const lmc_writer *w)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
-    return w->in_file && w->plan.header_size != 0;
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Notes where the run's blocks are, for who reads them back. */
-static enum lmc_status lmc__add_written_run(lmc_writer *w)
+/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
-    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
-                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
-                                      w->run.block_size};
-    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
+    const uint64_t size = body->size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__index_section(&w->index, kind, body->data, size));
+    return lmc__write_body(w, kind, body);
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
-    const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
-    lmc__run run;
-    memset(&run, 0, sizeof run);
-    run.size = w->planned.size;
-    run.block_size = w->planned.block_size;
-    run.prediction = w->planned.prediction.kind;
-    run.conversion = w->planned.prediction.conversion;
-    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof *segments);
     head->size = 0;
     LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
-    LMC__TRY(lmc__append_run(head, &run));
-    LMC__TRY(lmc__append_segments(head, segments, run.n_segments));
+    LMC__TRY(lmc__append_run(head, &w->run));
     lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
                             head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return LMC_OK;
-}
-
-/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
- * and read again as every reader will. */
-LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
-                                                size_t available)
-{
-    const lmc__listing *const listing = &w->plan.listing;
-    uint64_t position = w->plan.position;
-    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
-                         : lmc__plan_run(&w->plan, data, available, &w->planned));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
-    LMC__TRY(lmc__write_run_head(w));
-    w->segments.size = 0;
-    LMC__TRY(lmc__parse_run(&w->run, &w->segments, w->run_head.data + LMC__SECTION_HEADER_SIZE,
-                            w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
-                            listing->n_streams - 1, &position));
-    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
-    w->n_runs++;
-    w->block = 0;
-    w->may_enlarge = w->options.log2_block == 0 && !w->planned.quant &&
-                     w->planned.dtype != LMC_AUTO && w->run.prediction == LMC__PREDICT_BASE &&
-                     w->run.size > w->run.block_size;
-    w->run_left = w->run.size;
-    w->plan.position = position;
     return LMC_OK;
 }
 
@@ -18757,8 +18637,8 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
  * block takes beside its changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
-    const unsigned width = lmc_dtype_width(w->planned.dtype);
-    const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
+    const unsigned width = lmc_dtype_width(w->dtype);
+    const size_t step = w->run.block_size / LMC__COMPARED_PIECES,
                  per_piece = LMC__COMPARED_SIZE / width;
     uint8_t base[LMC__COMPARED_SIZE];
     size_t piece, i, n_changed = 0;
@@ -18766,15 +18646,14 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     if (step < LMC__COMPARED_SIZE) return LMC_OK;
     for (piece = 0; piece < LMC__COMPARED_PIECES; piece++) {
         const uint8_t *const src = data + piece * step;
-        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, piece * step, base, sizeof base));
+        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, piece * step, base, sizeof base));
         for (i = 0; i < per_piece; i++)
             n_changed += memcmp(src + i * width, base + i * width, width) != 0;
     }
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
-    w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
-    w->run.block_size = w->planned.block_size;
+    w->run.block_size <<= LMC__SPARSE_MORE_LOG2;
     LMC__TRY(lmc__write_run_head(w));
-    return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
+    return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
@@ -18785,33 +18664,57 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
     uint64_t size = 0;
-    size_t i;
+    size_t i, k;
     if (n == 0) return LMC_OK;
     c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
-    w->digester.fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &lmc__job_at(c, i)->job;
-        const uint8_t *const content = lmc__job_at(c, i)->content;
-        const size_t head_size = lmc__job_at(c, i)->head_size;
-        const uint8_t *start = job->dst - head_size;
-        if (w->options.content_hashes && !w->in_group)
-            LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
+        const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+        const lmc__job *const job = &block_job->job;
+        const size_t head_size = block_job->head_size;
+        const uint8_t *start = job->dst - head_size,
+                      *content = block_job->content ? block_job->content : job->src;
+        if (block_job->n_pieces) /* the index has grown */
+            lmc__index_fingerprints(&w->index, &w->digester);
+        for (k = 0; k < block_job->n_pieces; k++) {
+            const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
+            lmc__absorb_piece(&w->digester, piece, content);
+            content += piece->size;
+        }
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, "RUN ", start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         if (w->options.read_back)
-            LMC__TRY(lmc__append(&w->plan.block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
+            LMC__TRY(lmc__append(&w->block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
     }
-    w->contents.size = 0;
+    w->contents.size = c->pieces.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size);
+}
+
+/* Begins the run of the bytes that come next: see lmc__plan_run. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
+{
+    lmc__run *const run = &w->run;
+    LMC__TRY(lmc__plan_run(w, data, available));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__write_run_head(w));
+    LMC__TRY(lmc__add_run(&w->origin, run));
+    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
+    w->n_runs++;
+    w->block = 0;
+    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
+                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
+    w->run_left = run->size;
+    w->position += run->size;
+    return run->prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w) ? lmc__encode_wave(w)
+                                                                      : LMC_OK;
 }
 
 /* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
@@ -18819,11 +18722,11 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
     /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
      * that have none. */
-    if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
+    if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
                ? lmc__reserve(&w->contents, out->cap)
@@ -18835,36 +18738,40 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const lmc__quant_params *const quant = w->planned.quant;
     const uint64_t at = w->run.size - w->run_left; /* within the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs &&
-        (slot > out->cap - out->size || (w->run.prediction == LMC__PREDICT_OWN &&
-                                         !lmc__is_encoded(&w->plan, &w->run, at, size)))) {
+    if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
-    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
+    if (c->n_jobs == 0) {
+        LMC__TRY(lmc__begin_wave(w, out, head_size));
+        w->wave_start = w->run.start + at;
+    }
+    if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
+        const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                          w->block_crcs.size / 4 + c->n_jobs,
+                                          w->run.block_size};
+        LMC__TRY(lmc__append(&w->written, &written, sizeof written));
+    }
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        const enum lmc_status status =
-            lmc__read_prediction(&w->plan.origin, &w->run, at, base, size);
+        const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
-        else if (status != LMC_ERR_CHANGED || quant) return status;
+        else if (status != LMC_ERR_CHANGED || w->quant) return status;
         /* else a twin that has changed predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
     block_job->may_change = w->is_callers;
-    if ((quant || w->is_callers) && w->options.content_hashes) {
+    if ((w->quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
     }
@@ -18872,11 +18779,13 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->src_size = size;
     job->dst = out->data + out->size + head_size;
     job->dst_size = slot - head_size;
-    job->dtype = w->planned.dtype;
+    job->dtype = w->dtype;
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
-    job->quant = quant;
-    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
+    job->quant = w->quant;
+    if (w->quant) /* the run is of one tensor, or a part of it */
+        job->first_element =
+            (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
     out->size += slot;
     w->run_left -= size;
@@ -18890,9 +18799,9 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (lmc__is_header_wanted(w) && size < w->plan.header_size) break;
+        if (size < w->header_size) break;
         if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
-        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
+        n = (size_t)lmc__min64(w->run.block_size, w->run_left);
         if (n > size) break;
         if (w->may_enlarge) {
             LMC__TRY(lmc__choose_run_blocks(w, data));
@@ -18906,25 +18815,28 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
- * run of a file of unknown size. */
-static size_t lmc__get_whole(const lmc_writer *w)
-{
-    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
-           : lmc__is_header_wanted(w) ? w->plan.header_size
-                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-}
-
-/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
- * First those that make what waits in carry whole (or not yet, if the block turns out to be
- * larger), then whole ones where they are; the rest waits in carry. */
+/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+ *
+ * Else they must stay until this returns; so a wave is encoded, however small. First those that
+ * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
+ * where they are; the rest waits in carry. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
     size_t rest = w->carry.size, n;
-    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    if (size > w->left) return is_unknown ? LMC_ERR_LIMIT : LMC_ERR_ARGUMENT;
+    w->left -= size;
+    if (w->is_waiting) {
+        LMC__TRY(lmc__append(&w->group, data, size));
+        lmc__absorb_bytes(&w->digester, w->coder.wave.k, w->group.data + w->group.size - size,
+                          size);
+        return LMC_OK;
+    }
     while (rest) {
-        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        const size_t whole = is_unknown       ? LMC__PENDING_SIZE
+                             : w->header_size ? w->header_size
+                                              : (size_t)lmc__min64(w->run.block_size, w->run_left),
+                     missing = whole - w->carry.size;
         LMC__TRY(lmc__reserve(&w->carry, missing));
         n = lmc__min(size, missing);
         LMC__TRY(lmc__append(&w->carry, data, n));
@@ -18950,7 +18862,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     w->is_callers = 1;
     LMC__TRY(lmc__write_span(w, data, size));
@@ -18974,12 +18886,10 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
         << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
     const uint64_t span = is_unknown ? LMC__PENDING_SIZE : lmc__get_wave_size(c, block);
-    uint64_t left;
+    uint64_t left = w->left; /* to be read */
     unsigned number = 0;
-    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
-           (w->plan.position - w->run_left) - w->carry.size;
     c->stream = *stream;
     c->ended = 0;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));
@@ -19013,8 +18923,8 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
  * sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
- *     write      -> w->group
- *     end_file   -> written if it is full
+ *     write      -> w->group, and absorbed
+ *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
  * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
@@ -19032,64 +18942,10 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
         default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
-    if (w->plan.origin.base &&
-        !lmc__match_item(&w->plan.origin, file->path, file->path, "", file->size))
+    if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
+    return !w->origin.base || w->is_moved || w->options.group_files > 1;
 }
-
-static void lmc__begin_waiting(lmc_writer *w)
-{
-    w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
-    w->plan.header_size = 0;
-    w->waiting_at = w->group.size;
-    w->n_waiting++;
-    w->is_waiting = w->in_file = 1;
-}
-
-static uint64_t lmc__get_waiting_size(const lmc_writer *w)
-{
-    return w->plan.file.size - (w->group.size - w->waiting_at);
-}
-
-static enum lmc_status lmc__write_waiting(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if ((!data && size) || size > lmc__get_waiting_size(w)) return LMC_ERR_ARGUMENT;
-    return lmc__append(&w->group, data, size);
-}
-
-static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__reserve(&w->group, lmc__get_waiting_size(w)));
-    while (lmc__get_waiting_size(w) != 0) {
-        const size_t most = (size_t)lmc__get_waiting_size(w); /* less than a block */
-        size_t n = 0;
-        LMC__TRY(stream->read(stream->user, w->group.data + w->group.size, most, &n));
-        if (n > most) return LMC_ERR_READ;
-        if (n == 0) break;
-        w->group.size += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
-{
-    lmc__digester *const d = &w->digester;
-    lmc__index_file(&w->index, file);
-    lmc__begin_digester(d, file);
-    d->fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
-    if (w->options.content_hashes) {
-        lmc__begin_hashes(&w->hasher, file);
-        LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
-        LMC__TRY(lmc__end_hashes(&w->hasher));
-    }
-    lmc__index_file_end(&w->index, d, file, file->size);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
@@ -19108,8 +18964,8 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
 
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
-    lmc__listing *const l = &w->plan.listing;
-    const lmc__stream *stream;
+    lmc__listing *const l = &w->listing;
+    const uint8_t *facts = w->group_facts.data;
     size_t i, rest = 0;
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
@@ -19117,28 +18973,33 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     /* Their streams become one; they keep their numbers, and were checked when they came. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    stream = lmc__stream_at(l, l->n_streams - 1);
-    LMC__TRY(lmc__index_files(&w->index, l, stream));
-    for (i = stream->first_file; i < l->n_files; i++) {
-        lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, facts, w->group_facts.size));
+    w->next = l->n_files - w->n_waiting;
+    for (i = w->next; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        file->crc = lmc__load32(facts);
+        lmc__keep_fingerprints(file, facts + 4);
+        facts += 4 + LMC_FINGERPRINT_SIZE;
     }
     w->in_group = 1;
-    w->plan.position = 0;
-    w->run_left = 0;
+    w->position = w->run_left = 0;
     if (w->group.size) LMC__TRY(lmc__plan_blocks(w, w->group.data, w->group.size, &rest));
     LMC__TRY(lmc__encode_wave(w));
     w->in_group = 0;
-    w->n_waiting = 0;
-    w->group.size = 0;
+    w->n_waiting = w->group.size = w->group_facts.size = 0;
     return LMC_OK;
 }
 
 static enum lmc_status lmc__end_waiting(lmc_writer *w)
 {
-    if (lmc__get_waiting_size(w) != 0) return LMC_ERR_ARGUMENT;
-    w->is_waiting = w->in_file = 0;
+    lmc__digester *const d = &w->digester;
+    LMC__TRY(lmc__append(&w->group_facts, NULL, 4 + LMC_FINGERPRINT_SIZE));
+    d->fingerprints = w->group_facts.data + w->group_facts.size - LMC_FINGERPRINT_SIZE;
+    lmc__finish_digester(d);
+    lmc__store32(d->fingerprints - 4, d->file_crc);
+    w->n_waiting++;
+    w->is_waiting = 0;
     return w->group.size >= LMC__GROUP_SIZE || w->n_waiting >= LMC__GROUP_FILES
                ? lmc__write_group(w)
                : LMC_OK;
@@ -19161,42 +19022,6 @@ static enum lmc_status lmc__end_waiting(lmc_writer *w)
  *       open     begin    as bytes come                     begin          finish
  *
  * w->offset is where the next byte goes, whether the sink has got it yet or not. */
-
-/* Straight to the sink, behind what waits to be written. */
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
-    w->offset += size;
-    return LMC_OK;
-}
-
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
-static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
-{
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
-}
-
-/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
-{
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
-    return lmc__write_body(w, kind, &w->body);
-}
-
-/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
-static unsigned lmc__plan_features(const lmc_writer_options *options)
-{
-    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-}
 
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
  * the options point to is the caller's; the options themselves are copied. The base's fingerprint
@@ -19221,20 +19046,18 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.task = lmc__encode_snapshot_task;
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
-    lmc__init_listing(&w->plan.listing, options->alloc_user);
+    lmc__init_listing(&w->listing, options->alloc_user);
     lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
-    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
-    w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    status =
-        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
-    if (status == LMC_OK) status = lmc__list_backwards(&w->plan.origin);
-    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->plan.origin.user = &w->plan;
-    w->plan.options = &w->options;
-    lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.fingerprint : NULL, w->coder.wave.k);
+    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->alloc_user);
+    if (status == LMC_OK)
+        status = lmc__open_index(&w->index, options->max_index_size, options->alloc_user);
+    if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
+    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->origin.user = w;
+    lmc__put_header(w->header,
+                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
+                    options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -19258,11 +19081,9 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
         lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
-    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&w->hasher.hashes);
-    lmc__free_listing(&w->plan.listing);
-    lmc__free_origin(&w->plan.origin);
+    lmc__free_listing(&w->listing);
+    lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
@@ -19278,13 +19099,13 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
-    lmc__listing *const listing = &w->plan.listing;
+    lmc__listing *const l = &w->listing;
     enum lmc_status status;
     int is_small;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    if (l->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
     if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
     for (i = 0; i < file->n_tensors && file->tensors; i++) {
         if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
@@ -19295,44 +19116,36 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size);
+    status = lmc__list_files(l, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (is_small) {
-        lmc__begin_waiting(w);
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
-    LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
-    lmc__index_file(&w->index, &w->plan.file);
-    w->in_file = 1;
-    w->run_left = 0;
+    w->file = &lmc__listed_at(l, l->n_files - 1)->file;
+    w->left = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE - 1 : file->size;
+    w->default_dtype = default_dtype;
     w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->plan.file);
-    lmc__begin_hashes(&w->hasher, &w->plan.file);
-    return LMC_OK;
+    lmc__begin_digester(&w->digester, w->file);
+    if (w->options.content_hashes) LMC__TRY(lmc__begin_hashes(&w->digester, &w->hashes));
+    w->in_file = 1;
+    w->is_waiting = is_small;
+    if (is_small) return LMC_OK;
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
+    return lmc__plan_file(w, file);
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    lmc__listed_file *f;
-    uint64_t size;
     size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+    if (lmc__is_size_unknown(w)) {
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         LMC__TRY(lmc__encode_wave(w));
-    }
-    size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
-    if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
-    f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
-    if (w->options.content_hashes) LMC__TRY(lmc__end_hashes(&w->hasher));
-    lmc__index_file_end(&w->index, &w->digester, &f->file, size);
-    lmc__stream_at(&w->plan.listing, f->stream)->size = size;
+    } else if (w->left != 0) return LMC_ERR_ARGUMENT;
     w->in_file = 0;
+    if (w->is_waiting) return lmc__end_waiting(w);
+    lmc__index_file_end(&w->index, &w->digester, w->file);
+    lmc__stream_at(&w->listing, w->listing.n_streams - 1)->size = w->file->size;
     return LMC_OK;
 }
 
@@ -19395,14 +19208,14 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, so the entry begins 8 bytes before it. */
+/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
+ * w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
-    uint32_t i;
     lmc__item *items;
-    w->body.size = 0; /* holds the items */
+    uint32_t i;
+    w->body.size = w->carry.size = 0; /* body holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
         LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
@@ -19410,81 +19223,55 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     }
     items = (lmc__item *)(void *)w->body.data;
     lmc__sort_items(items, w->n_metadata);
-    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
-{
-    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
-    uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
-        const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, entry,
-                                 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+        p = items[i].name - 8;
+        LMC__TRY(lmc__append(&w->carry, p, 8 + (size_t)lmc__load32(p) + lmc__load32(p + 4)));
     }
-    return LMC_OK;
+    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
-    lmc__sha256 sha;
-    uint32_t i;
-    LMC__TRY(lmc__state_files(&sha, &w->plan.listing, w->hasher.hashes.data, body)); /* its items */
-    for (i = 0; i < w->n_metadata; i++) lmc__state_metadata(&sha, items[i].name - 8);
     body->size = 0;
     LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
     body->data[0] = LMC__HASH_SHA256;
-    lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
-    LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    return lmc__write_body(w, "hash", body);
+    LMC__TRY(lmc__hash_snapshot(body->data + LMC__HASH_HEAD_SIZE, &w->listing, w->hashes.data,
+                                w->carry.data, w->n_metadata, &w->body));
+    LMC__TRY(lmc__append(body, w->hashes.data, w->hashes.size));
+    return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries. A file that has a trailer is complete.
- *
- *     | section header |   head   | entries of files and runs | metadata |  trailer  |
- *       section          head       w->index.entries, as it has grown      trailer
- *       '- Body_CRC ----------------------------------------------'
- *
- * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
+/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
+ * the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
-    uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
-        trailer[LMC__TRAILER_SIZE];
-    const lmc__kernels *k = w->coder.wave.k;
-    uint64_t n_sections, body_size, index_at;
-    if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    lmc__buffer *const entries = &w->index.entries;
+    uint64_t n_sections, index_at;
+    if (w->in_file || w->is_finished || w->listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
+    n_sections = (uint64_t)w->listing.n_streams + w->n_runs + w->n_sections +
                  (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__identify_listing(&w->body, &w->plan.listing, w->fingerprint));
+    LMC__TRY(lmc__identify_listing(&w->body, &w->listing, w->fingerprint));
     LMC__TRY(lmc__sort_metadata(w));
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
-    LMC__TRY(lmc__append_metadata(w));
-    memcpy(head, w->header, sizeof w->header);
-    memcpy(head + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__store32(head + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
-    lmc__store32(head + LMC__INDEX_METADATA_AT, w->n_metadata);
-    body_size = sizeof head + (uint64_t)w->index.entries.size;
-    if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
+    LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
+    if (entries->size > LMC__MAX_BODY_SIZE ||
+        entries->size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
-    lmc__put_section_head(
-        section, "INDX", body_size,
-        k->crc32c(k->crc32c(0, head, sizeof head), w->index.entries.data, w->index.entries.size),
-        k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
-    lmc__put_trailer(trailer, index_at, w->offset - index_at, k);
+    memcpy(entries->data, w->header, LMC__HEADER_SIZE);
+    memcpy(entries->data + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
+    lmc__store32(entries->data + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
+    lmc__store32(entries->data + LMC__INDEX_METADATA_AT, w->n_metadata);
+    LMC__TRY(lmc__write_body(w, "INDX", entries));
+    lmc__put_trailer(trailer, index_at, w->offset - index_at, w->coder.wave.k);
     LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
     w->is_finished = 1;
     return LMC_OK;
@@ -19503,15 +19290,11 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
-                                : lmc__write_bytes(w, (const uint8_t *)data, size));
+    LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__stream_waiting(w, stream)
-                                : lmc__write_stream(w, stream));
+    LMC__STICKY(lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,
@@ -19567,7 +19350,9 @@ typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -19587,7 +19372,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -19626,9 +19410,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
     const lmc_file *const file = &lmc__restored_file(r)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -19650,10 +19433,9 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, &f->file);
     if (f->is_unread) {
-        f->unread_at = r->index.fingerprints_at - 4;
+        f->unread_at = (size_t)(r->digester.fingerprints - r->index.entries.data) - 4;
         lmc__set_facts(r, f, NULL);
     }
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
@@ -19675,10 +19457,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
         size_t size = 0; /* of those pieces that are the file's */
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
         if (!r->coder.is_written && !r->coder.write_at)
             LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
@@ -19981,24 +19762,23 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
     const uint8_t *head, *metadata;
     uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
+    LMC__VALID(r->body.size >= entries->size);
     head = r->body.data;
     LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
     LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
-    c.p = head + LMC__INDEX_BODY_SIZE;
-    c.end = head + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
-            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    metadata = c.p;
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), head);
+    LMC__VALID(memcmp(head + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    metadata = c.p = head + entries->size;
+    c.end = head + r->body.size;
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
     LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
@@ -20080,7 +19860,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -20090,19 +19869,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     return status;
@@ -21448,10 +21225,9 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. Its first group must end where the tensor's groups do. A group that begins in the
  * block before gets its scale twice; if a hostile file says two, the last one counts. */
-LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
-                                                    uint64_t first, uint8_t *ws, size_t ws_size,
-                                                    int *is_other)
+                                                    uint64_t first, int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -21459,7 +21235,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
     if (info->width != p->width) return LMC_OK;
-    LMC__TRY(lmc__read_quantized_head(k, &head, src, info, ws, ws_size));
+    LMC__TRY(lmc__read_quantized_head(wave->k, &head, src, info, wave->workspaces,
+                                      wave->workspace_size));
     if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
     else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
     if (!p->is_predicted) {
@@ -21499,10 +21276,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const size_t ws_size =
-        lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
-    enum lmc_status status = LMC_OK;
-    lmc__buffer in, ws;
+    lmc__coder *const c = r->coder;
     uint64_t block;
     int is_other = 0;
     /* Until the end proves otherwise. */
@@ -21512,25 +21286,15 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    memset(&in, 0, sizeof in);
-    in.alloc_user = q->alloc_user;
-    ws = in;
-    status = lmc__reserve(&ws, ws_size);
-    for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
+    LMC__TRY(lmc__set_coder(c, lmc__block_size_at(run, 0), 1, 0));
+    for (block = 0; block < run->n_blocks && !is_other; block++) {
         const lmc__block_place *const place = lmc__block_at(r, number, block);
         lmc_block_info info;
-        in.size = 0;
-        status = lmc__reserve(&in, place->size);
-        if (status == LMC_OK) status = lmc__read_at(r, place->at, in.data, place->size);
-        if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
-        if (status == LMC_OK)
-            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
-                                        block * run->block_size / q->params.width, ws.data, ws_size,
-                                        &is_other);
+        LMC__TRY(lmc__read_to(r, &c->in[0], place->at, place->size));
+        LMC__TRY(lmc__read_known_block(r, number, block, c->in[0].data, &info));
+        LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
+                                    block * run->block_size / q->params.width, &is_other));
     }
-    lmc__free_buffer(&in);
-    lmc__free_buffer(&ws);
-    LMC__TRY(status);
     /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
      * or the other way round, is not what an encoder writes. */
     if (is_other || q->params.grid.n_points == 0 ||
@@ -21981,11 +21745,10 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
                                            lmc_tensor *tensor)
 {
     lmc_quantizer *q = NULL;
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
     LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
-    if (file && !q->info.is_lossless) tensor->quantizer = q;
+    if (!q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
 }
 #endif
@@ -22211,65 +21974,58 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    lmc__buffer part_path;
+    enum lmc_dtype dtype; /* of compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
-                                       const char *src_path, const lmc_compress_options *options)
+/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options,
+                                                   enum lmc_status (*convert)(lmc__file_to_file *f))
 {
-    lmc__buffer *const name = &f->part_path;
-    enum lmc_status status = LMC_OK;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
-    lmc__init_buffer(name, f->options.alloc_user);
-    f->src = fopen(src_path, "rb");
-    if (!f->src) return LMC_ERR_READ;
-    status = lmc__append(name, dst_path, strlen(dst_path));
-    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
-    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
-    if (f->part) return LMC_OK;
-    (void)fclose(f->src);
-    lmc__free_buffer(name);
-    return status == LMC_OK ? LMC_ERR_WRITE : status;
-}
-
-/* Closes both, and puts the result where it belongs if all went well. */
-static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
-                                        enum lmc_status status)
-{
-    const char *const part_path = (const char *)f->part_path.data;
-    (void)fclose(f->src);
-    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
+    lmc__buffer name;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    f.src = fopen(src_path, "rb");
+    if (!f.src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, f.options.alloc_user);
+    status = lmc__append(&name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
+    if (status == LMC_OK) {
+        const char *const part_path = (const char *)name.data;
+        f.part = fopen(part_path, "wb");
+        status = f.part ? convert(&f) : LMC_ERR_WRITE;
+        if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(dst_path);
+        if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
-    if (status != LMC_OK) (void)remove(part_path);
-    lmc__free_buffer(&f->part_path);
+        if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
+        if (status != LMC_OK && f.part) (void)remove(part_path);
+    }
+    (void)fclose(f.src);
+    lmc__free_buffer(&name);
     return status;
 }
 
 #ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
+{
+    const lmc_sink sink = lmc_stdio_sink(f->part);
+    const lmc_stream stream = lmc_stdio_stream(f->src);
+    lmc_source source;
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
+    return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
+}
+
 LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                     enum lmc_dtype dtype,
                                                     const lmc_compress_options *options)
 {
-    lmc__file_to_file f;
-    lmc_source source;
-    lmc_stream stream;
-    lmc_sink sink;
-    enum lmc_status status;
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
-    sink = lmc_stdio_sink(f.part);
-    stream = lmc_stdio_stream(f.src);
-    status = lmc_stdio_source(&source, f.src); /* for the size */
-    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK)
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
-    return lmc__close_files(&f, dst_path, status);
+    return lmc__convert_file(dst_path, src_path, dtype, options, lmc__compress_stdio);
 }
 #endif
 
@@ -22290,24 +22046,26 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                                      const lmc_compress_options *options)
+static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
 {
+    const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_restore_options o;
-    lmc__file_to_file f;
-    lmc_stream stream;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
     memset(&o, 0, sizeof o);
-    o.parallel = f.options.parallel;
-    o.max_index_size = f.options.max_index_size;
-    o.max_total_size = f.options.max_total_size;
+    o.parallel = f->options.parallel;
+    o.max_index_size = f->options.max_index_size;
+    o.max_total_size = f->options.max_total_size;
     o.begin_file = lmc__begin_one_file;
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
-    o.user = &f;
-    o.alloc_user = f.options.alloc_user;
-    stream = lmc_stdio_stream(f.src);
-    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
+    o.user = f;
+    o.alloc_user = f->options.alloc_user;
+    return lmc_snapshot_restore(&stream, NULL, &o);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
+{
+    return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif
 
@@ -22376,7 +22134,7 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 }
 
 typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* const lmc_array * each */
+    lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
     lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
     lmc__buffer name;    /* of the last tensor, escaped */
@@ -22394,26 +22152,23 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
+ * the writer finds them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a;
-    const lmc_array *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
 static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
 {
-    const lmc_array *array;
+    lmc_array spare;
     size_t i;
-    for (i = 0; i < n; i++) {
-        array = &arrays[i];
-        if (!lmc__is_array(array)) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append(&f->sorted, &array, sizeof array));
-    }
-    lmc__heap_sort(f->sorted.data, n, sizeof array, lmc__compare_arrays, &array);
+    for (i = 0; i < n; i++)
+        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
+    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
     return LMC_OK;
 }
 
@@ -22434,29 +22189,11 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* The last tensor: the text of its entry is measured, then made. */
-static enum lmc_status lmc__put_member(lmc__array_file *f)
-{
-    const lmc_file *const file = &f->file;
-    lmc__text x;
-    memset(&x, 0, sizeof x);
-    f->name.size = 0;
-    LMC__TRY(lmc__append_escaped(&f->name, file->tensors[file->n_tensors - 1].name));
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    LMC__TRY(lmc__reserve(&f->json, x.at));
-    x.dst = f->json.data + f->json.size;
-    x.to = x.at;
-    x.at = 0;
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    f->json.size += (size_t)x.to;
-    return LMC_OK;
-}
-
 /* All but the data; offsets of tensors count from the start of the file in the end. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     const size_t n = f->sorted.size / sizeof *sorted;
     lmc_file *const file = &f->file;
     size_t i;
@@ -22465,20 +22202,26 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
     LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
     for (i = 0; i < n; i++) {
+        lmc__text x = {0, 0, UINT64_MAX, NULL};
         lmc_tensor tensor;
         memset(&tensor, 0, sizeof tensor);
-        tensor.name = sorted[i]->name;
-        tensor.dtype = lmc_dtype_name(sorted[i]->dtype);
-        tensor.rank = sorted[i]->rank;
-        tensor.shape = sorted[i]->shape;
+        tensor.name = sorted[i].name;
+        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
+        tensor.rank = sorted[i].rank;
+        tensor.shape = sorted[i].shape;
         tensor.offset = file->size;
-        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i]->dtype), tensor.rank, tensor.shape);
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
         if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
         file->size += tensor.size;
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
         file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
         file->n_tensors++;
-        LMC__TRY(lmc__put_member(f));
+        f->name.size = 0;
+        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
+        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
+        x.dst = f->json.data + f->json.size;
+        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
+        f->json.size += (size_t)x.at;
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
@@ -22491,14 +22234,14 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
 
 static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     size_t i;
     LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
     LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
     for (i = 0; i < f->file.n_tensors; i++) {
         const uint64_t size = f->file.tensors[i].size;
         if (size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)size));
+        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
     }
     return lmc_writer_end_file(writer);
 }

@@ -252,7 +252,7 @@ static int read_all(struct reading *r)
     for (; r->at < r->argc && code == CODE_OK && !r->a->is_done; r->at++) {
         char *text = r->argv[r->at];
         if (r->at == r->verb_at) continue;
-        if (only_names || text[0] != '-' || text[1] == 0) r->a->names[r->a->n_names++] = text;
+        if (only_names || text[0] != '-' || text[1] == 0) r->a->o.names[r->a->o.n_names++] = text;
         else if (strcmp(text, "--") == 0) only_names = 1;
         else if (text[1] == '-') code = read_word(r, text + 2);
         else code = read_letters(r, text + 1);
@@ -263,22 +263,22 @@ static int read_all(struct reading *r)
 /* Takes the directory and the command out of the names of lmc series. */
 static int find_command(struct arguments *a)
 {
-    if (a->n_names < 2) {
+    if (a->o.n_names < 2) {
         say(NULL, "usage: lmc series DIR VERB ...");
         return fail_usage(a, "wrong number of arguments");
     }
-    for (a->verb = VERB_SERIES_ADD; strcmp(a->names[1], verbs[a->verb].command) != 0;) {
+    for (a->verb = VERB_SERIES_ADD; strcmp(a->o.names[1], verbs[a->verb].command) != 0;) {
         a->verb = (enum verb)(a->verb + 1);
         if (a->verb < N_VERBS) continue;
         a->verb = VERB_SERIES_ADD;
         return fail_usage(a,
                           "'%s' is an unknown series command; after the directory comes add, list, "
                           "restore, cat, prune, keep, gc, verify, watch or rebuild",
-                          a->names[1]);
+                          a->o.names[1]);
     }
-    a->directory = a->names[0];
-    a->names += 2;
-    a->n_names -= 2;
+    a->o.directory = a->o.names[0];
+    a->o.names += 2;
+    a->o.n_names -= 2;
     return CODE_OK;
 }
 
@@ -287,13 +287,13 @@ static int find_command(struct arguments *a)
 static int check_number(const struct arguments *a)
 {
     const struct verb_row *v = &verbs[a->verb];
-    const int is_wrong = a->n_names < v->least || a->n_names > v->most;
+    const int is_wrong = a->o.n_names < v->least || a->o.n_names > v->most;
     if (is_series(a) && is_wrong) {
         say_series_usage(a);
         return fail_usage(a, "wrong number of arguments");
     }
     if (!is_wrong && !(a->verb == VERB_FOLD && a->bases.n == 0) &&
-        !(a->verb == VERB_REBASE && !a->onto))
+        !(a->verb == VERB_REBASE && !a->o.onto))
         return CODE_OK;
     return fail_usage(a, "usage: lmc %s %s", v->word, v->usage);
 }
@@ -301,17 +301,17 @@ static int check_number(const struct arguments *a)
 /* Of lmc -d, what stands behind the first name: other snapshots, or what is wanted of the first. */
 static int find_parts(struct arguments *a)
 {
-    int n_snapshots = 0;
-    for (int i = 0; a->verb == VERB_RESTORE && i < a->n_names; i++) {
-        const int is_snapshot = i == 0 || is_named_snapshot(a->names[i]);
+    size_t n_snapshots = 0;
+    for (size_t i = 0; a->verb == VERB_RESTORE && i < a->o.n_names; i++) {
+        const size_t is_snapshot = i == 0 || is_named_snapshot(a->o.names[i]);
         n_snapshots += is_snapshot;
-        a->n_parts += !is_snapshot;
+        a->o.n_parts += !is_snapshot;
     }
-    if (a->n_parts && n_snapshots > 1)
+    if (a->o.n_parts && n_snapshots > 1)
         return fail_usage(a, "name one snapshot, and behind it what is wanted of it");
-    if (a->verb == VERB_RESTORE && !a->n_parts && !a->bases.n && a->common.links == LINKS_FOLLOW)
+    if (a->verb == VERB_RESTORE && !a->o.n_parts && !a->bases.n && a->o.links == LINKS_FOLLOW)
         return fail_usage(a, "--dereference is for compressing, and for 'lmc -d DIR.lmc PATH...'");
-    if (a->n_parts && (a->remove_source || a->recursive))
+    if (a->o.n_parts && (a->o.remove_source || a->o.recursive))
         return fail_usage(a, "--rm and -r are for whole snapshots, not for parts of one");
     return CODE_OK;
 }
@@ -319,22 +319,22 @@ static int find_parts(struct arguments *a)
 /* Where an output can go. */
 static int check_output_options(const struct arguments *a)
 {
-    const char *output = a->common.output;
-    int to_stdout = a->common.to_stdout;
+    const char *output = a->o.output;
+    int to_stdout = a->o.to_stdout;
     if (a->verb == VERB_SALVAGE && output && is_dash(output))
         return fail_usage(a, "'lmc salvage' wants a directory for its output");
     if ((a->verb == VERB_FOLD || a->verb == VERB_REBASE) && !output && !to_stdout)
         return fail_usage(a, "'lmc %s' wants -o with the name of the output, or -c",
                           verbs[a->verb].word);
-    if (output && a->n_names - a->n_parts > 1 && a->verb <= VERB_LIST &&
-        !names_directory(&a->common))
+    if (output && a->o.n_names - a->o.n_parts > 1 && a->verb <= VERB_LIST &&
+        !names_directory(&a->o))
         return fail_usage(
             a, "-o takes one output, and there are several inputs; for a directory that they go "
                "into, end it with a slash");
-    if (output && a->recursive) return fail_usage(a, "-o and -r exclude each other");
+    if (output && a->o.recursive) return fail_usage(a, "-o and -r exclude each other");
     if (output && to_stdout && !is_dash(output))
         return fail_usage(a, "-o and -c exclude each other");
-    if (a->verb == VERB_COMPRESS && to_stdout && (a->n_names > 1 || a->recursive))
+    if (a->verb == VERB_COMPRESS && to_stdout && (a->o.n_names > 1 || a->o.recursive))
         return fail_usage(a, "-c compresses one input: two snapshots in a row cannot be read back");
     return CODE_OK;
 }
@@ -342,13 +342,13 @@ static int check_output_options(const struct arguments *a)
 /* Combinations that make no sense, or that would lose something. */
 static int check_combinations(const struct arguments *a)
 {
-    const struct common *o = &a->common;
+    const struct options *o = &a->o;
     const unsigned no_dash = V(FOLD) | V(REBASE) | V(VERIFY) | V(SALVAGE);
     int has_dash = 0;
-    for (int i = 0; i < a->n_names; i++) has_dash |= is_dash(a->names[i]);
-    if (a->verb == VERB_CAT && a->n_names > 2 && !a->safetensors)
+    for (size_t i = 0; i < a->o.n_names; i++) has_dash |= is_dash(a->o.names[i]);
+    if (a->verb == VERB_CAT && a->o.n_names > 2 && !a->o.safetensors)
         return fail_usage(a, "several tensors go into a file of their own: use --safetensors");
-    if (a->npy && a->safetensors)
+    if (a->o.npy && a->o.safetensors)
         return fail_usage(a, "--npy and --safetensors exclude each other");
     if (has_dash && (no_dash >> a->verb & 1))
         return fail_usage(a, "'lmc %s' wants files, not standard input", verbs[a->verb].word);
@@ -356,13 +356,13 @@ static int check_combinations(const struct arguments *a)
         return fail_usage(a, "--opaque and --dtype exclude each other");
     if ((o->opaque || o->dtype != LMC_AUTO) && !(LOOKERS >> a->verb & 1) && a->bases.n == 0)
         return fail_usage(a, "--opaque and --dtype are for compressing, and for reading a base");
-    if (!a->remove_source) return CODE_OK;
+    if (!a->o.remove_source) return CODE_OK;
     if (is_lossy(&a->policy))
         return fail_usage(a, "--rm would remove the only exact copy of what is quantised; leave it "
                              "out, and remove the source yourself");
     if (o->to_stdout || (o->output && is_dash(o->output)))
         return fail_usage(a, "--rm needs an output file that can be read back");
-    if ((has_dash || a->n_names == 0) && !is_series(a))
+    if ((has_dash || a->o.n_names == 0) && !is_series(a))
         return fail_usage(a, "--rm cannot remove standard input");
     return CODE_OK;
 }
@@ -370,13 +370,13 @@ static int check_combinations(const struct arguments *a)
 /* No empty name, as "$x" is if x is not set, but of a tensor; no verb in the place of a file. */
 static int check_names(const struct arguments *a)
 {
-    const int n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->n_names;
-    int is_empty = is_series(a) && !*a->directory;
-    for (int i = 0; i < n_files && i < a->n_names; i++) is_empty |= !*a->names[i];
+    const size_t n_files = a->verb == VERB_CAT || a->verb == VERB_SERIES_CAT ? 1 : a->o.n_names;
+    int is_empty = is_series(a) && !*a->o.directory;
+    for (size_t i = 0; i < n_files && i < a->o.n_names; i++) is_empty |= !*a->o.names[i];
     if (is_empty) return fail_usage(a, "a name is empty: ''; is a variable of the shell not set?");
-    for (int i = 1; i < a->n_names && a->verb <= VERB_LIST; i++)
-        if (is_verb(a->names[i]) && access(a->names[i], F_OK) != 0)
-            return fail_usage(a, "'%s' is a command: it comes before the files", a->names[i]);
+    for (size_t i = 1; i < a->o.n_names && a->verb <= VERB_LIST; i++)
+        if (is_verb(a->o.names[i]) && access(a->o.names[i], F_OK) != 0)
+            return fail_usage(a, "'%s' is a command: it comes before the files", a->o.names[i]);
     return CODE_OK;
 }
 
@@ -480,15 +480,15 @@ static void set_defaults(struct reading *r)
     const char *path = r->argc ? r->argv[0] : "lmc", *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
     memset(a, 0, sizeof *a);
-    a->names = r->argv;
-    a->common.bases = &a->bases;
-    a->common.verbosity = 1;
-    a->coding.policy = &a->policy;
+    a->o.names = r->argv;
+    a->o.bases = &a->bases;
+    a->o.verbosity = 1;
+    a->o.policy = &a->policy;
     a->progress = -1;
-    a->series.settle = 10;
-    a->series.interval = 2;
-    a->common.to_stdout = strcmp(name, "lmccat") == 0;
-    if (a->common.to_stdout || strcmp(name, "unlmc") == 0) a->verb = VERB_RESTORE;
+    a->o.settle = 10;
+    a->o.interval = 2;
+    a->o.to_stdout = strcmp(name, "lmccat") == 0;
+    if (a->o.to_stdout || strcmp(name, "unlmc") == 0) a->verb = VERB_RESTORE;
     r->at = 1;
 }
 
@@ -545,5 +545,5 @@ void free_arguments(struct arguments *a)
 {
     free_bases(&a->bases);
     free_policy(&a->policy);
-    free((void *)a->series.keep);
+    free((void *)a->o.keep);
 }

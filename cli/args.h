@@ -8,7 +8,7 @@
 
 #include "sys/platform.h"
 
-#include "choose/policy.h"
+#include "choose/quantise.h"
 #include "verb/verbs.h"
 
 /* Up to VERB_LIST by an option, the others by a word; behind them the commands of lmc series. */
@@ -41,24 +41,16 @@ enum verb {
 
 #define MAX_THREADS 1024
 
-/* What was asked for. Nobody but main.c gets all of it: it makes the options of each verb of it. */
+/* What was asked for. */
 struct arguments {
     enum verb verb;
-    const char *directory; /* of lmc series */
-    char **names;          /* what is no option, behind the verb */
-    int n_names;
     int has_word; /* the verb was asked for by a word that stands for an option */
     int is_done;  /* help or the version was printed: there is nothing more to do */
-    struct common common;
-    struct coding coding;
-    struct bases bases;
+    struct options o;
+    struct bases bases; /* of o */
     struct policy policy;
-    struct series_options series; /* what no other verb has */
-    int n_parts; /* of lmc -d: names behind the first that are paths in the snapshot */
-    int remove_source, recursive, json, npy, f32, safetensors, trust_base;
-    const char *file, *onto; /* NULL: not given */
-    long n_threads;          /* 0: one for each core */
-    int progress;            /* -1: if standard error is a terminal */
+    long n_threads; /* 0: one for each core */
+    int progress;   /* -1: if standard error is a terminal */
 };
 
 /* Reads and checks the command line. a is to be freed in any case, and must not move until then. */
@@ -78,8 +70,9 @@ struct verb_row {
     const char *word, *command; /* NULL: it is asked for by an option; of lmc series */
     const char *said;           /* in "--json is for ..." */
     const char *usage;          /* what comes after the word */
-    int least, most;            /* arguments */
+    size_t least, most;         /* arguments */
     const char *topic;          /* of lmc help */
+    int (*run)(const struct options *o);
 };
 
 /* In the order of enum verb. */

@@ -13,7 +13,7 @@
 
 #include "format/json.h"
 #include "input/base.h"
-#include "input/operands.h"
+#include "input/options.h"
 #include "sys/attributes.h"
 #include "sys/temporary.h"
 
@@ -22,12 +22,11 @@
 /* is_named: on the command line, not found in a directory */
 static int process_file(const char *path, int is_named, const struct arguments *a)
 {
-    const struct compress_options to_compress = {a->common, a->coding, a->remove_source};
     switch (a->verb) {
-    case VERB_RESTORE: return restore_file(path, a->remove_source, &a->common);
-    case VERB_TEST: return test_file(path, &a->common);
-    case VERB_LIST: return list_file(path, a->json, &a->common);
-    default: return compress_file(path, is_named, &to_compress);
+    case VERB_RESTORE: return restore_file(path, &a->o);
+    case VERB_TEST: return test_file(path, &a->o);
+    case VERB_LIST: return list_file(path, &a->o);
+    default: return compress_file(path, is_named, &a->o);
     }
 }
 
@@ -48,11 +47,10 @@ static int process_tree(const char *path, const struct arguments *a)
 
 static int process_path(const char *path, const struct arguments *a)
 {
-    const struct compress_options to_compress = {a->common, a->coding, a->remove_source};
     struct stat st;
     const int is_tree = !is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
-    if (is_tree && a->recursive) return process_tree(path, a);
-    if (is_tree && a->verb == VERB_COMPRESS) return compress_directory(path, &to_compress);
+    if (is_tree && a->o.recursive) return process_tree(path, a);
+    if (is_tree && a->verb == VERB_COMPRESS) return compress_directory(path, &a->o);
     return process_file(path, 1, a);
 }
 
@@ -65,109 +63,59 @@ static int compare_operands(const void *a, const void *b)
 }
 
 /* What is named twice is removed once. Returns how many names are left, in their order. */
-static int drop_repeated(char **names, int n)
+static size_t drop_repeated(char **names, size_t n)
 {
-    char ***sorted = (char ***)resize(NULL, (size_t)n + 1, sizeof *sorted);
+    char ***sorted = (char ***)resize(NULL, n + 1, sizeof *sorted);
     const char *last = NULL;
-    int kept = 0;
-    for (int i = 0; i < n; i++) sorted[i] = &names[i];
-    qsort((void *)sorted, (size_t)n, sizeof *sorted, compare_operands);
-    for (int i = 0; i < n; i++)
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++) sorted[i] = &names[i];
+    qsort((void *)sorted, n, sizeof *sorted, compare_operands);
+    for (size_t i = 0; i < n; i++)
         if (last && strcmp(last, *sorted[i]) == 0) *sorted[i] = NULL;
         else last = *sorted[i];
-    for (int i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++)
         if (names[i]) names[kept++] = names[i];
     free((void *)sorted);
     return kept;
 }
 
 /* With --rm a missing input stops all: it may be a verb that does not come first. */
-static int check_inputs(const struct arguments *a)
+static int check_inputs(const struct options *o)
 {
     struct stat st;
-    for (int i = 0; i < a->n_names && a->remove_source; i++) {
-        if (stat(a->names[i], &st) == 0) continue;
-        return fail(CODE_ERROR, a->names[i],
+    for (size_t i = 0; i < o->n_names && o->remove_source; i++) {
+        if (stat(o->names[i], &st) == 0) continue;
+        return fail(CODE_ERROR, o->names[i],
                     "cannot open it: %s; with --rm nothing is done unless all inputs are there%s",
                     strerror(errno),
-                    is_verb(a->names[i]) ? "; a verb comes first, before all options" : "");
+                    is_verb(o->names[i]) ? "; a verb comes first, before all options" : "");
     }
     return CODE_OK;
 }
 
 /* Before anything is written: that no input destroys another one. */
-static int check_operands(const struct arguments *a, size_t n)
+static int check_operands(const struct options *o, enum verb verb)
 {
-    const struct operands all = {a->names, n, a->verb != VERB_COMPRESS, a->recursive};
-    const int is_reading = a->verb == VERB_TEST || a->verb == VERB_LIST;
-    int code = n > 1 ? check_output_name(&a->common) : CODE_OK; /* which they go into */
-    if (code == CODE_OK && !is_reading) code = check_overwritten(&all, &a->common);
-    if (code == CODE_OK && a->remove_source) code = check_removed(&all, &a->common);
+    const int is_restoring = verb != VERB_COMPRESS;
+    int code = o->n_names > 1 ? check_output_name(o) : CODE_OK; /* which they go into */
+    if (code == CODE_OK && verb != VERB_TEST && verb != VERB_LIST)
+        code = check_overwritten(is_restoring, o);
+    if (code == CODE_OK && o->remove_source) code = check_removed(is_restoring, o);
     return code;
 }
 
-static int process_files(const struct arguments *a)
+static int process_files(struct arguments *a)
 {
-    int code = check_inputs(a), n = a->n_names;
+    struct options *const o = &a->o;
+    int code = check_inputs(o);
     if (code != CODE_OK) return code;
-    if (a->remove_source) n = drop_repeated(a->names, n);
-    if (n == 0) return process_path("-", a);
-    if (a->n_parts) return restore_parts(a->names[0], a->names + 1, (size_t)a->n_parts, &a->common);
-    code = check_operands(a, (size_t)n);
+    if (o->remove_source) o->n_names = drop_repeated(o->names, o->n_names);
+    if (o->n_names == 0) return process_path("-", a);
+    if (o->n_parts) return restore_parts(o);
+    code = check_operands(o, a->verb);
     if (code != CODE_OK) return code;
-    for (int i = 0; i < n; i++) code = worse(code, process_path(a->names[i], a));
+    for (size_t i = 0; i < o->n_names; i++) code = worse(code, process_path(o->names[i], a));
     return code;
-}
-
-/* -- the other verbs -- */
-
-static int run_series(const struct arguments *a)
-{
-    struct series_options o = a->series;
-    o.common = a->common;
-    o.coding = a->coding;
-    o.remove_source = a->remove_source;
-    o.json = a->json;
-    o.npy = a->npy;
-    o.file = a->file;
-    switch (a->verb) {
-    case VERB_SERIES_ADD: return series_add(a->directory, a->names[0], &o);
-    case VERB_SERIES_LIST: return series_list(a->directory, &o);
-    case VERB_SERIES_RESTORE: return series_restore(a->directory, a->names[0], &o);
-    case VERB_SERIES_CAT:
-        return series_cat(a->directory, a->names[0], a->n_names == 2 ? a->names[1] : NULL, &o);
-    case VERB_SERIES_PRUNE: return series_prune(a->directory, a->names, a->n_names, &o);
-    case VERB_SERIES_KEEP: return series_keep(a->directory, a->names, a->n_names, &o);
-    case VERB_SERIES_GC: return series_gc(a->directory, &o);
-    case VERB_SERIES_VERIFY: return series_verify(a->directory, a->names, a->n_names, &o);
-    case VERB_SERIES_WATCH: return series_watch(a->directory, a->names[0], &o);
-    default: return series_rebuild(a->directory, &o);
-    }
-}
-
-static int run_verb(const struct arguments *a)
-{
-    const struct cat_options to_cat = {a->common, a->npy, a->f32, a->safetensors, a->file};
-    const struct compress_options to_recode = {a->common, a->coding, 0};
-    const char *output = file_of_output(&a->common);
-    char **names = a->names;
-    size_t n = (size_t)a->n_names;
-    switch (a->verb) {
-    case VERB_COMPRESS:
-    case VERB_RESTORE:
-    case VERB_TEST:
-    case VERB_LIST: return process_files(a);
-    case VERB_CAT: return cat_tensors(names[0], names + 1, n - 1, &to_cat);
-    case VERB_DIFF: return diff_snapshots(names, a->coding.level, a->json, &a->common);
-    case VERB_STATS: return show_stats(names, n, a->coding.level, a->json, &a->common);
-    case VERB_FOLD: return fold_deltas(names, n, output, &to_recode);
-    case VERB_REBASE: return rebase_snapshot(names[0], a->onto, output, &to_recode);
-    case VERB_VERIFY: return verify_files(names, n, &a->common);
-    case VERB_APPLY: return apply_deltas(names, n, a->trust_base, &a->common);
-    case VERB_SALVAGE: return salvage_file(names[0], a->json, &a->common);
-    case VERB_DUMP: return dump_file(names[0]);
-    default: return run_series(a);
-    }
 }
 
 /* -- the process -- */
@@ -216,14 +164,13 @@ static int run(struct arguments *a)
     read_umask();
     allow_many_files();
     watch_signals();
-    progress_enable(a->progress < 0 ? a->common.verbosity > 0 && isatty(STDERR_FILENO)
-                                    : a->progress);
+    progress_enable(a->progress < 0 ? a->o.verbosity > 0 && isatty(STDERR_FILENO) : a->progress);
     if (lmc_pool_open(&pool, count_threads(a->n_threads), NULL) != LMC_OK) check_memory(NULL);
-    a->common.parallel = *lmc_pool_parallel(pool);
-    int code = run_verb(a);
+    a->o.parallel = *lmc_pool_parallel(pool);
+    int code = verbs[a->verb].run ? verbs[a->verb].run(&a->o) : process_files(a);
     progress_clear();
     lmc_pool_free(pool);
-    a->common.parallel.user = NULL;
+    a->o.parallel.user = NULL;
     return code;
 }
 

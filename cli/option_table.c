@@ -2,45 +2,47 @@
 #include "args.h"
 
 #include <ctype.h>
-#include <limits.h>
 
 #include "input/base.h"
 #include "verb/series_manifest.h"
 #include "../formats/pattern.h"
 
 const struct verb_row verbs[N_VERBS] = {
-    {NULL, NULL, "compressing", "FILE...", 0, INT_MAX, ""},
-    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, INT_MAX, "restore"},
-    {NULL, NULL, "-t", "-t FILE.lmc...", 0, INT_MAX, "test"},
-    {NULL, NULL, "-l", "-l FILE.lmc...", 0, INT_MAX, "list"},
-    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, INT_MAX, "cat"},
-    {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, "diff"},
-    {"stats", NULL, "'lmc stats'", "SNAPSHOT...", 1, INT_MAX, "stats"},
-    {"fold", NULL, "'lmc fold'", "--base BASE [--base LINK]... DELTA... -o OUT", 1, INT_MAX,
-     "chains"},
+    {NULL, NULL, "compressing", "FILE...", 0, SIZE_MAX, "", NULL},
+    {NULL, NULL, "-d", "-d FILE.lmc... | -d FILE.lmc PATH...", 0, SIZE_MAX, "restore", NULL},
+    {NULL, NULL, "-t", "-t FILE.lmc...", 0, SIZE_MAX, "test", NULL},
+    {NULL, NULL, "-l", "-l FILE.lmc...", 0, SIZE_MAX, "list", NULL},
+    {"cat", NULL, "'lmc cat'", "FILE.lmc [TENSOR[SLICE]]", 1, SIZE_MAX, "cat", cat_tensors},
+    {"diff", NULL, "'lmc diff'", "FROM TO", 2, 2, "diff", diff_snapshots},
+    {"stats", NULL, "'lmc stats'", "SNAPSHOT...", 1, SIZE_MAX, "stats", show_stats},
+    {"fold", NULL, "'lmc fold'", "--base BASE [--base LINK]... DELTA... -o OUT", 1, SIZE_MAX,
+     "chains", fold_deltas},
     {"rebase", NULL, "'lmc rebase'", "[--base LINK]... --onto NEW|none FILE.lmc -o OUT", 1, 1,
-     "chains"},
-    {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, INT_MAX, "chains"},
-    {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, INT_MAX, "apply"},
-    {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, "salvage"},
-    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, "dump"},
+     "chains", rebase_snapshot},
+    {"verify", NULL, "'lmc verify'", "[--base BASE]... FILE.lmc...", 1, SIZE_MAX, "chains",
+     verify_files},
+    {"apply", NULL, "'lmc apply'", "[--trust-base] DELTA... TARGET", 2, SIZE_MAX, "apply",
+     apply_deltas},
+    {"salvage", NULL, "'lmc salvage'", "[-o DIRECTORY] [--base BASE] FILE.lmc", 1, 1, "salvage",
+     salvage_file},
+    {"dump", NULL, "'lmc dump'", "[-v] FILE.lmc", 1, 1, "dump", dump_file},
     {"series", "add", "'lmc series'",
-     "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1, "series"},
-    {"series", "list", "", "[--json]", 0, 0, "series"},
-    {"series", "restore", "", "[-o OUT] [-f] NAME", 1, 1, "series"},
+     "[--name NAME] [--every N] [--anchor] [--verify] [--rm] SNAPSHOT", 1, 1, "series", series_add},
+    {"series", "list", "", "[--json]", 0, 0, "series", series_list},
+    {"series", "restore", "", "[-o OUT] [-f] NAME", 1, 1, "series", series_restore},
     {"series", "cat", "", "[--npy] [--file PATH] [-o OUT] [-f] NAME [TENSOR[SLICE]]", 1, 2,
-     "series"},
+     "series", series_cat},
     {"series", "prune", "",
-     "[--dry-run] [-f] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", 0, INT_MAX,
-     "series"},
-    {"series", "keep", "", "NAME...", 1, INT_MAX, "series"},
-    {"series", "gc", "", "[--dry-run]", 0, 0, "series"},
-    {"series", "verify", "", "[NAME...]", 0, INT_MAX, "series"},
+     "[--dry-run] [-f] NAME... | [--keep-last K] [--keep-every M] [--keep NAME]...", 0, SIZE_MAX,
+     "series", series_prune},
+    {"series", "keep", "", "NAME...", 1, SIZE_MAX, "series", series_keep},
+    {"series", "gc", "", "[--dry-run]", 0, 0, "series", series_gc},
+    {"series", "verify", "", "[NAME...]", 0, SIZE_MAX, "series", series_verify},
     {"series", "watch", "",
      "[--rm] [--settle SECONDS] [--interval SECONDS] [--once] [--match GLOB] [--every N] "
      "SOURCE_DIR",
-     1, 1, "series"},
-    {"series", "rebuild", "", "[--every N]", 0, 0, "series"},
+     1, 1, "series", series_watch},
+    {"series", "rebuild", "", "[--every N]", 0, 0, "series", series_rebuild},
 };
 
 int refer_to_help(const struct arguments *a)
@@ -55,7 +57,7 @@ int refer_to_help(const struct arguments *a)
 static int take_output(struct arguments *a, const char *text)
 {
     /* opened by that name, a file there would be written from its beginning, whatever it holds */
-    a->common.output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
+    a->o.output = strcmp(text, "/dev/stdout") == 0 ? "-" : text;
     return CODE_OK;
 }
 
@@ -96,8 +98,8 @@ static enum lmc_dtype find_dtype(const char *text)
 
 static int take_dtype(struct arguments *a, const char *text)
 {
-    a->common.dtype = find_dtype(text);
-    if (a->common.dtype == LMC_AUTO)
+    a->o.dtype = find_dtype(text);
+    if (a->o.dtype == LMC_AUTO)
         return fail_usage(a,
                           "--dtype wants one of BOOL, U8, I8, F8_E4M3, F8_E5M2, F16, BF16, F32, "
                           "F64, C64, I16, U16, I32, U32, I64, U64 or another dtype of "
@@ -126,7 +128,7 @@ static int take_onto(struct arguments *a, const char *text)
 {
     if (is_dash(text))
         return fail_usage(a, "--onto wants the name of a file or directory, or 'none'");
-    a->onto = text;
+    a->o.onto = text;
     return CODE_OK;
 }
 
@@ -140,7 +142,7 @@ static int take_policy(struct arguments *a, const char *text)
 static int take_name(struct arguments *a, const char *text)
 {
     const char *fault = find_fault_of_name(text);
-    a->series.name = text;
+    a->o.name = text;
     if (!fault) return CODE_OK;
     say(text, "%s", fault);
     return fail_usage(a, "--name wants another name");
@@ -149,14 +151,14 @@ static int take_name(struct arguments *a, const char *text)
 static int take_match(struct arguments *a, const char *text)
 {
     const char *fault = find_pattern_fault(text, strlen(text));
-    a->series.match = text;
+    a->o.match = text;
     if (!fault) return CODE_OK;
     return fail_usage(a, "--match wants a pattern: %s", fault);
 }
 
 static int take_keep(struct arguments *a, const char *text)
 {
-    struct series_options *s = &a->series;
+    struct options *s = &a->o;
     s->keep = (const char **)resize((void *)s->keep, s->n_keep + 1, sizeof *s->keep);
     s->keep[s->n_keep++] = text;
     return CODE_OK;
@@ -165,7 +167,7 @@ static int take_keep(struct arguments *a, const char *text)
 static int take_verbose(struct arguments *a, const char *text)
 {
     (void)text;
-    a->common.verbosity = a->common.verbosity < 2 ? 2 : a->common.verbosity + 1;
+    a->o.verbosity = a->o.verbosity < 2 ? 2 : a->o.verbosity + 1;
     return CODE_OK;
 }
 
@@ -202,60 +204,59 @@ const struct option options[] = {
     {'l', "list", MODE, ALL, 0, VERB_LIST, NULL, NULL},
 
     {0, "keep", TEXT, V(SERIES_PRUNE), 0, 0, take_keep, "the name of a snapshot"},
-    {0, "keep-last", COUNT, V(SERIES_PRUNE), AT(series.keep_last), 1, NULL, NULL},
-    {0, "keep-every", COUNT, V(SERIES_PRUNE), AT(series.keep_every), 1, NULL, NULL},
-    {0, "dry-run", FLAG, V(SERIES_PRUNE) | V(SERIES_GC), AT(series.dry_run), 1, NULL, NULL},
+    {0, "keep-last", COUNT, V(SERIES_PRUNE), AT(o.keep_last), 1, NULL, NULL},
+    {0, "keep-every", COUNT, V(SERIES_PRUNE), AT(o.keep_every), 1, NULL, NULL},
+    {0, "dry-run", FLAG, V(SERIES_PRUNE) | V(SERIES_GC), AT(o.dry_run), 1, NULL, NULL},
     {0, "name", TEXT, V(SERIES_ADD), 0, 0, take_name, "a value: a name"},
-    {0, "every", COUNT, ADDERS | V(SERIES_REBUILD), AT(series.every), 1, NULL, NULL},
-    {0, "anchor", FLAG, V(SERIES_ADD), AT(series.anchor), 1, NULL, NULL},
-    {0, "verify", FLAG, V(SERIES_ADD), AT(series.verify), 1, NULL, NULL},
-    {0, "settle", COUNT, V(SERIES_WATCH), AT(series.settle), 0, NULL, NULL},
-    {0, "interval", COUNT, V(SERIES_WATCH), AT(series.interval), 1, NULL, NULL},
-    {0, "once", FLAG, V(SERIES_WATCH), AT(series.once), 1, NULL, NULL},
+    {0, "every", COUNT, ADDERS | V(SERIES_REBUILD), AT(o.every), 1, NULL, NULL},
+    {0, "anchor", FLAG, V(SERIES_ADD), AT(o.anchor), 1, NULL, NULL},
+    {0, "verify", FLAG, V(SERIES_ADD), AT(o.verify), 1, NULL, NULL},
+    {0, "settle", COUNT, V(SERIES_WATCH), AT(o.settle), 0, NULL, NULL},
+    {0, "interval", COUNT, V(SERIES_WATCH), AT(o.interval), 1, NULL, NULL},
+    {0, "once", FLAG, V(SERIES_WATCH), AT(o.once), 1, NULL, NULL},
     {0, "match", TEXT, V(SERIES_WATCH), 0, 0, take_match, "a pattern for names"},
 
     {'o', "output", TEXT, WRITERS | V(SALVAGE), 0, 0, take_output, "the name of the output"},
-    {'c', "stdout", FLAG, WRITERS, AT(common.to_stdout), 1, NULL, NULL},
-    {'f', "force", FLAG, PLAIN | V(SERIES_RESTORE) | V(SERIES_CAT) | V(SERIES_PRUNE),
-     AT(common.force), 1, NULL, NULL},
-    {'r', "recursive", FLAG, V(COMPRESS) | V(RESTORE) | V(TEST) | V(LIST) | V(CAT), AT(recursive),
+    {'c', "stdout", FLAG, WRITERS, AT(o.to_stdout), 1, NULL, NULL},
+    {'f', "force", FLAG, PLAIN | V(SERIES_RESTORE) | V(SERIES_CAT) | V(SERIES_PRUNE), AT(o.force),
      1, NULL, NULL},
-    {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | ADDERS, AT(remove_source), 1, NULL, NULL},
-    {'k', "keep", FLAG, ALL, AT(remove_source), 0, NULL, NULL},
+    {'r', "recursive", FLAG, V(COMPRESS) | V(RESTORE) | V(TEST) | V(LIST) | V(CAT), AT(o.recursive),
+     1, NULL, NULL},
+    {0, "rm", FLAG, V(COMPRESS) | V(RESTORE) | ADDERS, AT(o.remove_source), 1, NULL, NULL},
+    {'k', "keep", FLAG, ALL, AT(o.remove_source), 0, NULL, NULL},
 
-    {0, "max-files", COUNT, MAKERS | PLAIN | ADDERS, AT(common.max_files), 1, NULL,
-     "a number of files"},
-    {0, "max-depth", COUNT, MAKERS, AT(common.max_depth), 1, NULL, "a number of levels"},
+    {0, "max-files", COUNT, MAKERS | PLAIN | ADDERS, AT(o.max_files), 1, NULL, "a number of files"},
+    {0, "max-depth", COUNT, MAKERS, AT(o.max_depth), 1, NULL, "a number of levels"},
 
     {0, "base", TEXT, BASED, 0, 0, take_base, "the name of a file or directory"},
     {0, "patch-from", TEXT, BASED, 0, 0, take_base, "the name of a file or directory"},
     {0, "search", TEXT, BASED, 0, 0, take_search, "a directory of snapshots"},
     {0, "no-search", FLAG, BASED, AT(bases.is_closed), 1, NULL, NULL},
     {0, "no-base", FLAG, V(TEST) | V(VERIFY), AT(bases.is_off), 1, NULL, NULL},
-    {0, "dereference", FLAG, PLAIN | ADDERS, AT(common.links), LINKS_FOLLOW, NULL, NULL},
-    {0, "no-dereference", FLAG, PLAIN | ADDERS, AT(common.links), LINKS_KEEP, NULL, NULL},
-    {0, "trust-base", FLAG, V(APPLY), AT(trust_base), 1, NULL, NULL},
+    {0, "dereference", FLAG, PLAIN | ADDERS, AT(o.links), LINKS_FOLLOW, NULL, NULL},
+    {0, "no-dereference", FLAG, PLAIN | ADDERS, AT(o.links), LINKS_KEEP, NULL, NULL},
+    {0, "trust-base", FLAG, V(APPLY), AT(o.trust_base), 1, NULL, NULL},
     {0, "onto", TEXT, V(REBASE), 0, 0, take_onto, "the name of a file or directory, or 'none'"},
     {0, "dtype", TEXT, LOOKERS | PLAIN, 0, 0, take_dtype, "a dtype of safetensors"},
-    {0, "opaque", FLAG, LOOKERS | PLAIN, AT(common.opaque), 1, NULL, NULL},
+    {0, "opaque", FLAG, LOOKERS | PLAIN, AT(o.opaque), 1, NULL, NULL},
     /* as for other tools that have levels, the last one counts */
-    {0, "fast", FLAG, LEVELS, AT(coding.level), LMC_LEVEL_FAST, NULL, NULL},
-    {0, "max", FLAG, LEVELS, AT(coding.level), LMC_LEVEL_MAX, NULL, NULL},
-    {0, "archive", FLAG, LEVELS, AT(coding.level), LMC_LEVEL_ARCHIVE, NULL, NULL},
-    {0, "no-twins", FLAG, CODERS, AT(coding.no_twins), 1, NULL, NULL},
-    {0, "hash", FLAG, CODERS | V(TEST), AT(common.hashes), 1, NULL, NULL},
+    {0, "fast", FLAG, LEVELS, AT(o.level), LMC_LEVEL_FAST, NULL, NULL},
+    {0, "max", FLAG, LEVELS, AT(o.level), LMC_LEVEL_MAX, NULL, NULL},
+    {0, "archive", FLAG, LEVELS, AT(o.level), LMC_LEVEL_ARCHIVE, NULL, NULL},
+    {0, "no-twins", FLAG, CODERS, AT(o.no_twins), 1, NULL, NULL},
+    {0, "hash", FLAG, CODERS | V(TEST), AT(o.hashes), 1, NULL, NULL},
     {0, "quant", ANY, V(COMPRESS) | ADDERS, 0, 0, take_quant, "a rule, such as '*=bits:8'"},
     {0, "policy", TEXT, V(COMPRESS) | ADDERS, 0, 0, take_policy, "the name of a file of rules"},
 
-    {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(json), 1, NULL,
-     NULL},
-    {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(npy), 1, NULL, NULL},
-    {0, "f32", FLAG, V(CAT), AT(f32), 1, NULL, NULL},
-    {0, "safetensors", FLAG, V(CAT), AT(safetensors), 1, NULL, NULL},
-    {0, "file", ANY, V(CAT) | V(SERIES_CAT), AT(file), 0, NULL,
+    {0, "json", FLAG, V(LIST) | V(DIFF) | V(STATS) | V(SALVAGE) | V(SERIES_LIST), AT(o.json), 1,
+     NULL, NULL},
+    {0, "npy", FLAG, V(CAT) | V(SERIES_CAT), AT(o.npy), 1, NULL, NULL},
+    {0, "f32", FLAG, V(CAT), AT(o.f32), 1, NULL, NULL},
+    {0, "safetensors", FLAG, V(CAT), AT(o.safetensors), 1, NULL, NULL},
+    {0, "file", ANY, V(CAT) | V(SERIES_CAT), AT(o.file), 0, NULL,
      "the path of a file in the snapshot"},
 
-    {'q', "quiet", FLAG, ALL, AT(common.verbosity), 0, NULL, NULL},
+    {'q', "quiet", FLAG, ALL, AT(o.verbosity), 0, NULL, NULL},
     {'v', "verbose", ACT, ALL, 0, 0, take_verbose, NULL},
     {'T', "threads", TEXT, ALL, 0, 0, take_threads, "a number of threads from 0 to 1024"},
     {0, "progress", FLAG, ALL, AT(progress), 1, NULL, NULL},

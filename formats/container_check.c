@@ -3,6 +3,8 @@
 
 #include <stdarg.h>
 
+#include "sorted.h"
+
 void container_say(char *error, size_t size, const char *format, ...)
 {
     va_list list;
@@ -79,18 +81,13 @@ int container_compare_offsets(const void *a, const void *b)
     return strcmp(x->name, y->name);
 }
 
-static int container_compare_names(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 static enum container_result container_check_names(struct container *c)
 {
     const char **names = (const char **)malloc((c->n_tensors + 1) * sizeof *names);
     enum container_result result = CONTAINER_OK;
     if (!names) return CONTAINER_MEMORY;
     for (size_t i = 0; i < c->n_tensors; i++) names[i] = c->tensors[i].name;
-    qsort((void *)names, c->n_tensors, sizeof *names, container_compare_names);
+    qsort((void *)names, c->n_tensors, sizeof *names, compare_texts);
     for (size_t i = 1; i < c->n_tensors && result == CONTAINER_OK; i++)
         if (strcmp(names[i - 1], names[i]) == 0)
             result = container_bad(c, "two tensors have the name '%.100s'", names[i]);

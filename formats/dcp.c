@@ -2,9 +2,10 @@
 #include "dcp.h"
 
 #include "container_check.h"
+#include "sorted.h"
 
 struct dcp_place {
-    const char *file, *name;
+    const char *name, *file;
     uint64_t offset, size;
     uint32_t extents, position; /* nodes of the pickle; 0: none */
 };
@@ -44,21 +45,11 @@ static int compare_items_by_place(const void *a, const void *b)
                                   : (x->size > y->size) - (x->size < y->size);
 }
 
-static int compare_item_names(const void *a, const void *b)
-{
-    return strcmp((*(const struct dcp_place *const *)a)->name,
-                  (*(const struct dcp_place *const *)b)->name);
-}
-
 /* Gives all items of that name the extents of their tensor. sorted: the items by name */
 static void set_extents(struct dcp_place **sorted, size_t n, const char *name, uint32_t extents)
 {
-    size_t low = 0, high = n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (strcmp(sorted[middle]->name, name) < 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, n, strcmp(sorted[low]->name, name) < 0);
     for (; low < n && sorted[low]->extents == 0 && strcmp(sorted[low]->name, name) == 0; low++)
         sorted[low]->extents = extents;
 }
@@ -69,7 +60,7 @@ static enum container_result read_extents(struct dcp *d, uint32_t tensors)
     struct dcp_place **sorted = (struct dcp_place **)malloc((d->n + 1) * sizeof *sorted);
     if (!sorted) return CONTAINER_MEMORY;
     for (size_t i = 0; i < d->n; i++) sorted[i] = &d->places[i];
-    if (d->n) qsort((void *)sorted, d->n, sizeof *sorted, compare_item_names);
+    if (d->n) qsort((void *)sorted, d->n, sizeof *sorted, compare_named);
     for (uint32_t i = pickle_get(p, tensors)->first; i; i = p->links[i].next) {
         const char *name = pickle_text(p, p->links[i].key, PICKLE_TEXT);
         const uint32_t extents = tuple_of(p, pickle_member(p, p->links[i].value, "size"));
@@ -116,12 +107,8 @@ void dcp_free(struct dcp *d)
 
 size_t dcp_find(const struct dcp *d, const char *file)
 {
-    size_t low = 0, high = d->n;
-    while (low < high) {
-        const size_t middle = low + (high - low) / 2;
-        if (strcmp(d->places[middle].file, file) < 0) low = middle + 1;
-        else high = middle;
-    }
+    size_t low;
+    FIND_FIRST(low, d->n, strcmp(d->places[low].file, file) < 0);
     return low < d->n && strcmp(d->places[low].file, file) == 0 ? low : d->n;
 }
 

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: MIT */
-#include "gather.h"
+#include "container.h"
 
 #include <string.h>
-
-#include "container.h"
 
 /* n elements of a row. width is a constant where it is called. */
 static inline void gather_row(unsigned char *dst, const unsigned char *from, size_t n, size_t step,

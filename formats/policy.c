@@ -27,6 +27,17 @@ void free_policy(struct policy *p)
     free(p->moments);
 }
 
+/* Gives *(T **)list one thing of that size more, of zeros; NULL: memory has run out. */
+static void *add_one(void *list, size_t *n, size_t size)
+{
+    void *things;
+    memcpy(&things, list, sizeof things);
+    things = realloc(things, (*n + 1) * size);
+    if (!things) return NULL;
+    memcpy(list, &things, sizeof things);
+    return memset((char *)things + (*n)++ * size, 0, size);
+}
+
 /* A part of a text. */
 struct part {
     const char *at;
@@ -238,13 +249,8 @@ static const char *parse_fields(struct rule *r)
 
 static const char *add_rule_of(struct policy *p, struct part text)
 {
-    struct rule *r, *list = (struct rule *)realloc(p->rules, (p->n_rules + 1) * sizeof *list);
-    if (!list) return NO_MEMORY;
-    p->rules = list;
-    r = &list[p->n_rules++];
-    memset(r, 0, sizeof *r);
-    r->text = copy_part(text);
-    if (!r->text) return NO_MEMORY;
+    struct rule *r = (struct rule *)add_one(&p->rules, &p->n_rules, sizeof *r);
+    if (!r || (r->text = copy_part(text)) == NULL) return NO_MEMORY;
     r->roles = DEFAULT_ROLES;
     r->max_size = UINT64_MAX;
     const char *equals = find_last(make_part(r->text, r->text + text.size), '=');
@@ -315,24 +321,18 @@ static const char *parse_naming(struct policy *p, struct part first, struct part
                       m = find_value(first, "m"), v = find_value(second, "v");
     unsigned roles;
     if (role.size && glob.size && parse_role(&roles, role) && roles != ALL_ROLES) {
-        struct naming *n,
-            *list = (struct naming *)realloc(p->namings, (p->n_namings + 1) * sizeof *list);
-        if (!list) return NO_MEMORY;
-        p->namings = list;
-        n = &list[p->n_namings++];
+        struct naming *n = (struct naming *)add_one(&p->namings, &p->n_namings, sizeof *n);
+        if (!n) return NO_MEMORY;
         n->glob = copy_part(glob);
         for (n->role = ROLE_OTHER; ROLE_BIT(n->role) != roles;) n->role = (enum role)(n->role + 1);
         return n->glob ? find_pattern_fault(n->glob, glob.size) : NO_MEMORY;
     }
     if (m.size && v.size && !(m.size == v.size && memcmp(m.at, v.at, m.size) == 0)) {
-        struct moments *names,
-            *list = (struct moments *)realloc(p->moments, (p->n_moments + 1) * sizeof *list);
-        if (!list) return NO_MEMORY;
-        p->moments = list;
-        names = &list[p->n_moments++];
+        struct moments *names =
+            (struct moments *)add_one(&p->moments, &p->n_moments, sizeof *names);
+        if (!names) return NO_MEMORY;
         names->m = copy_part(m);
         names->v = copy_part(v);
-        names->is_common = 0;
         return names->m && names->v ? NULL : NO_MEMORY;
     }
     return "a line that names roles is 'role=v match=GLOB', or 'm=NAME v=NAME' for how moments are "

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "roles.h"
+#include "policy.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 
 #include "container_check.h"
 #include "dcp.h"
+#include "sorted.h"
 #include "torch_views.h"
 
 #define PICKLE_NAME "data.pkl"
@@ -216,21 +217,12 @@ static size_t keep_views(struct torch_view *views, size_t n, uint64_t size)
 
 /* -- of a file in a snapshot -- */
 
-static int compare_listed(const void *a, const void *b)
-{
-    return strcmp(((const struct listed *)a)->tensor->name,
-                  ((const struct listed *)b)->tensor->name);
-}
-
 /* The listed tensor of that name; NULL: there is none. */
 static struct listed *find_listed_name(struct builder *b, const char *name)
 {
-    struct listed wanted;
-    lmc_tensor t;
-    t.name = name;
-    wanted.tensor = &t;
-    return (struct listed *)bsearch(&wanted, b->listed, b->file->n_tensors, sizeof *b->listed,
-                                    compare_listed);
+    const char *const *key = &name;
+    return (struct listed *)bsearch(&key, b->listed, b->file->n_tensors, sizeof *b->listed,
+                                    compare_named);
 }
 
 /* The same, of the name that was just added, and is taken back. */
@@ -656,12 +648,6 @@ enum container_result container_parse_distcp(struct container *c, const struct v
 
 /* -- views of a file in a snapshot -- */
 
-static int compare_view_names(const void *a, const void *b)
-{
-    return strcmp((*(struct container_view *const *)a)->name,
-                  (*(struct container_view *const *)b)->name);
-}
-
 static int is_same_view(const struct container_view *a, const struct container_view *b)
 {
     return a->offset == b->offset && strcmp(a->dtype, b->dtype) == 0 && a->rank == b->rank &&
@@ -681,7 +667,7 @@ static enum container_result find_ambiguous(struct builder *b)
         c->views[i].is_ambiguous = l && l->is_plain;
         sorted[i] = &c->views[i];
     }
-    qsort((void *)sorted, c->n_views, sizeof *sorted, compare_view_names);
+    qsort((void *)sorted, c->n_views, sizeof *sorted, compare_named);
     for (size_t i = 1; i < c->n_views; i++)
         if (strcmp(sorted[i - 1]->name, sorted[i]->name) == 0 &&
             !is_same_view(sorted[i - 1], sorted[i]))
@@ -696,7 +682,7 @@ static void begin_finding(struct builder *b)
         b->listed[i].tensor = &b->file->tensors[i];
         b->listed[i].is_found = b->listed[i].is_plain = 0;
     }
-    qsort(b->listed, b->file->n_tensors, sizeof *b->listed, compare_listed);
+    qsort(b->listed, b->file->n_tensors, sizeof *b->listed, compare_named);
     b->n_before = b->file->n_tensors;
     b->names_size = b->shapes_size = b->c->n_views = 0;
 }

@@ -2,6 +2,7 @@
 #include "torch_views.h"
 
 #include "container_check.h"
+#include "sorted.h"
 
 /* Limits of what a hostile object can ask for: the depth of keys, the size of a path. What all of
  * it takes together is the caller's budget. */
@@ -269,8 +270,7 @@ static enum container_result add_tensor(struct walk *w, uint32_t arguments)
 
 static size_t hash_view(const char *name, uint32_t arguments)
 {
-    uint64_t h = arguments;
-    for (; *name; name++) h = (h ^ (unsigned char)*name) * 0x100000001B3u;
+    const uint64_t h = hash_bytes(arguments, name, strlen(name));
     return (size_t)(h ^ h >> 29);
 }
 

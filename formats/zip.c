@@ -2,6 +2,7 @@
 #include "zip.h"
 
 #include "container_check.h"
+#include "sorted.h"
 
 /* Sizes of records without what follows them. */
 enum { END_SIZE = 22, LOCATOR_SIZE = 20, END64_SIZE = 56, CENTRAL_SIZE = 46, LOCAL_SIZE = 30 };
@@ -172,11 +173,6 @@ static enum container_result read_entry(struct zip *z, const unsigned char **at,
     return CONTAINER_OK;
 }
 
-static int compare_members(const void *a, const void *b)
-{
-    return strcmp(((const struct zip_member *)a)->name, ((const struct zip_member *)b)->name);
-}
-
 /* bytes: the central directory, which ends where the members must have ended, too. */
 static enum container_result read_directory(struct zip *z, const struct zip_end *e,
                                             const unsigned char *bytes)
@@ -189,7 +185,7 @@ static enum container_result read_directory(struct zip *z, const struct zip_end 
     if (!z->members || !z->names) return CONTAINER_MEMORY;
     for (uint64_t i = 0; i < e->n; i++) { TRY(read_entry(z, &at, end, &name)); }
     if (at != end) return container_bad(z, "its central directory has a wrong size");
-    qsort(z->members, z->n, sizeof *z->members, compare_members);
+    qsort(z->members, z->n, sizeof *z->members, compare_texts);
     for (size_t i = 1; i < z->n; i++)
         if (strcmp(z->members[i - 1].name, z->members[i].name) == 0)
             return container_bad(z, "two members have the same name");
@@ -213,10 +209,8 @@ enum container_result zip_read(struct zip *z, const struct view *v, uint64_t fro
 
 struct zip_member *zip_find(const struct zip *z, const char *name)
 {
-    struct zip_member wanted;
-    wanted.name = name;
-    return z->n ? (struct zip_member *)bsearch(&wanted, z->members, z->n, sizeof *z->members,
-                                               compare_members)
+    return z->n ? (struct zip_member *)bsearch(&name, z->members, z->n, sizeof *z->members,
+                                               compare_texts)
                 : NULL;
 }
 

@@ -53,7 +53,7 @@ static FILE *silence;
 #include "../formats/zip.c"
 #include "../cli/input/archive.c"
 #include "../cli/input/base.c"
-#include "../cli/input/common.c"
+#include "../cli/input/options.c"
 #include "../cli/input/damage.c"
 #include "../cli/input/find_base.c"
 #include "../cli/input/links.c"
@@ -206,7 +206,7 @@ static void run_journal(fuzz_input *in)
 
 /* -- series.json -- */
 
-static const struct series_options no_options;
+static const struct options no_options;
 
 static int parse_series(struct series *s, const char *text, size_t size)
 {
@@ -433,12 +433,18 @@ static void run_names(fuzz_input *in)
 static void run_json(fuzz_input *in)
 {
     const uint64_t number = fuzz_draw(in, 8);
-    char *text = copy_input(in->data, in->size), *dumped;
-    json_t *object = json_object(), *read;
+    char *text = copy_input(in->data, in->size), *dumped = NULL;
+    size_t size;
+    FILE *f = (FILE *)check_memory(open_memstream(&dumped, &size));
+    struct json_writer w;
+    json_t *read;
     const char *exact, *hex;
-    set_json_text(object, "text", text);
-    set_json_number(object, "number", number);
-    dumped = json_dumps(object, 0);
+    init_json_writer(&w, f, 0);
+    begin_json(&w, NULL, '{');
+    put_json_text(&w, "text", text);
+    put_json_number(&w, "number", number);
+    end_json_line(&w);
+    fclose(f);
     read = json_loads(dumped, JSON_REJECT_DUPLICATES, NULL);
     FUZZ_CHECK(read);
     exact = json_string_value(json_object_get(read, "text"));
@@ -459,7 +465,6 @@ static void run_json(fuzz_input *in)
         FUZZ_CHECK(strtoull(json_string_value(json_object_get(read, "number")), NULL, 10) ==
                    number);
     json_decref(read);
-    json_decref(object);
     free(dumped);
     free(text);
 }

@@ -10,11 +10,10 @@ typedef struct repairer {
     const lmc__kernels *k;
     lmc__listing listing;
     lmc__index_builder index;
-    lmc__buffer segments, items;
+    lmc__buffer segments, items, hashes;
     uint8_t *hash_head; /* the section of hashes, or NULL */
     lmc__origin origin;
     lmc__digester digester; /* of the file at hand, number `file` */
-    lmc__hasher hasher;
     size_t file;
     int are_ended; /* all files so far */
     uint32_t n_sections;
@@ -58,22 +57,20 @@ static enum lmc_status read_restored(void *user, size_t file_number, uint64_t of
     return LMC_OK;
 }
 
-static void begin_file(repairer *r)
+static enum lmc_status begin_file(repairer *r)
 {
     const lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    return lmc__begin_hashes(&r->digester, &r->hashes);
 }
 
-static enum lmc_status end_file(repairer *r)
+static void end_file(repairer *r)
 {
     lmc_file *const file = &lmc__listed_at(&r->listing, r->file)->file;
     lmc__stream *const stream =
         lmc__stream_at(&r->listing, lmc__listed_at(&r->listing, r->file)->stream);
-    lmc__index_file_end(&r->index, &r->digester, file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, file);
     if (stream->is_unknown) stream->size = file->size;
-    return lmc__end_hashes(&r->hasher);
 }
 
 /* The file at hand ends, and those behind it that have no bytes; what is missing of a file or a
@@ -84,11 +81,11 @@ static enum lmc_status end_stream(repairer *r)
     while (!r->are_ended) {
         const uint64_t size = lmc__listed_at(&r->listing, r->file)->file.size;
         if (size != LMC_UNKNOWN_SIZE && r->digester.absorbed != size) return LMC_OK;
-        LMC__TRY(end_file(r));
+        end_file(r);
         r->are_ended = r->file + 1 == r->listing.n_files;
         if (r->are_ended) break;
         r->file++;
-        begin_file(r);
+        LMC__TRY(begin_file(r));
     }
     return LMC_OK;
 }
@@ -101,18 +98,17 @@ static enum lmc_status absorb(repairer *r, const uint8_t *p, size_t size)
             lmc__listed_at(&r->listing, r->file)->file.size - r->digester.absorbed;
         lmc__piece piece;
         if (left == 0) {
-            LMC__TRY(end_file(r));
+            end_file(r);
             r->file++;
-            begin_file(r);
+            LMC__TRY(begin_file(r));
             continue;
         }
         piece = lmc__plan_piece(&r->digester, (size_t)lmc__min64(size, left));
         piece.part_size = piece.size;
         piece.part_crc = piece.crc = r->k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(r->k, p, piece.size, piece.phase);
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
-        lmc__absorb_piece(&r->digester, &piece);
-        LMC__TRY(lmc__hash_content(&r->hasher, p, piece.size));
+        lmc__index_fingerprints(&r->index, &r->digester);
+        lmc__absorb_piece(&r->digester, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -160,8 +156,7 @@ static enum lmc_status repair_files(repairer *r, const uint8_t *body, size_t siz
     r->position = 0;
     r->file = stream->first_file;
     r->are_ended = 0;
-    begin_file(r);
-    return LMC_OK;
+    return begin_file(r);
 }
 
 /* A RUN section, whose blocks begin at `*at`, up to their end. */
@@ -192,7 +187,7 @@ static enum lmc_status repair_run(repairer *r, uint8_t *file, size_t size, const
 static enum lmc_status repair_ancillary(repairer *r, uint8_t *head, uint64_t size)
 {
     uint8_t *const body = head + LMC__SECTION_HEADER_SIZE;
-    const lmc__buffer *const hashes = &r->hasher.hashes;
+    const lmc__buffer *const hashes = &r->hashes;
     if (memcmp(head, "hash", 4) == 0 && lmc__is_hash_body(body, size)) {
         LMC__TRY(end_stream(r));
         if (hashes->size == LMC__HASH_SIZE * lmc__count_hashes(&r->listing) &&
@@ -240,7 +235,6 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
     lmc__buffer keys, entries;
     enum lmc_status status;
     lmc__cursor c;
-    lmc__sha256 sha;
     if (!head) return LMC_OK;
     lmc__init_buffer(&keys, NULL);
     lmc__init_buffer(&entries, NULL);
@@ -250,9 +244,8 @@ static enum lmc_status repair_snapshot_hash(repairer *r, const uint8_t *p, const
     lmc__free_buffer(&keys);
     lmc__free_buffer(&entries);
     LMC__TRY(status);
-    LMC__TRY(lmc__state_files(&sha, &r->listing, r->hasher.hashes.data, &r->items));
-    lmc__state_all_metadata(&sha, p, n);
-    lmc__sha256_finish(&sha, head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE);
+    LMC__TRY(lmc__hash_snapshot(head + LMC__SECTION_HEADER_SIZE + LMC__HASH_HEAD_SIZE, &r->listing,
+                                r->hashes.data, p, n, &r->items));
     seal_section(head, lmc__load64(head + 4), r->k);
     return LMC_OK;
 }
@@ -274,7 +267,7 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
 {
     static uint8_t body[1 << 18];
     const lmc__buffer *const entries = &r->index.entries, *const rows = &r->index.rows;
-    const size_t n_known = LMC__INDEX_BODY_SIZE + entries->size, left = size - at;
+    const size_t n_known = entries->size, left = size - at;
     const uint8_t *old = file + at;
     size_t more = 0, body_size, index_at; /* more: metadata and extension records */
     uint32_t n_metadata = 0;
@@ -300,12 +293,12 @@ static size_t repair_end(repairer *r, uint8_t *file, size_t at, size_t size, siz
         cap - at < 2 * LMC__SECTION_HEADER_SIZE + rows->size + body_size + LMC__TRAILER_SIZE)
         return size;
     (void)repair_snapshot_hash(r, body + n_known, body + body_size, n_metadata);
+    memcpy(body, entries->data, entries->size);
     if (lmc__identify_listing(&r->items, &r->listing, body + LMC__INDEX_FINGERPRINT_AT) != LMC_OK)
         return size;
     memcpy(body, file, LMC__HEADER_SIZE);
     lmc__store32(body + LMC__INDEX_SECTIONS_AT, r->n_sections);
     lmc__store32(body + LMC__INDEX_METADATA_AT, n_metadata);
-    if (entries->size) memcpy(body + LMC__INDEX_BODY_SIZE, entries->data, entries->size);
     put_section(r, file, &at, "BLKS", rows->data, rows->size);
     index_at = at;
     put_section(r, file, &at, "INDX", body, body_size);
@@ -324,9 +317,9 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     memset(&r, 0, sizeof r);
     r.k = lmc__get_kernels();
     r.restored = restored;
-    r.index.limit = LMC__DEFAULT_INDEX_LIMIT;
     lmc__init_listing(&r.listing, NULL);
-    if (lmc__open_origin(&r.origin, &r.listing, base, NULL) == LMC_OK) {
+    if (lmc__open_origin(&r.origin, &r.listing, base, NULL) == LMC_OK &&
+        lmc__open_index(&r.index, 0, NULL) == LMC_OK) {
         r.origin.read_back = read_restored;
         r.origin.user = &r;
         if (base && lmc__has_base(file))
@@ -340,7 +333,7 @@ size_t fuzz_repair_snapshot(uint8_t *file, size_t size, size_t cap, const lmc_ba
     lmc__free_buffer(&r.index.run_body);
     lmc__free_buffer(&r.segments);
     lmc__free_buffer(&r.items);
-    lmc__free_buffer(&r.hasher.hashes);
+    lmc__free_buffer(&r.hashes);
     lmc__free_listing(&r.listing);
     lmc__free_origin(&r.origin);
     return size;

@@ -27,11 +27,11 @@
  *   interface  api
  *   base       platform status bytes options wire_block wire_file
  *   kernels    types tables vec_swar vec_neon vec_avx2 vec_avx512 vec residual crc32c sum64
- *              split_join count merge flatten strip join_root classes ungroup patch grids tiers
- *              dispatch
+ *              split_join count merge flatten strip join_root classes ungroup patch changes grids
+ *              tiers dispatch
  *   codec      dtypes half tree quant_params job workspace block_header get_gaps get_list
  *              get_planes get_sparse get_delta get_quantised get_block
- *   tensor     wave pool tensor decode_tensor
+ *   tensor     wave pool tensor decode_tensor changes
  *   snapshot   buffer sha256 order fingerprint ends pipeline names sections files put_files texts
  *              runs index_entries hashes origin work restore index reader reader_info find
  *              in_place open identify memory stdio one_call arrays
@@ -441,6 +441,24 @@ LMC_STATUS lmc_tensor_decode(void *dst, size_t size, const void *src, size_t src
 LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size_t src_size,
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
+
+#if !defined(LMC_NO_SNAPSHOT)
+/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
+ * receivers that change single elements of what they have. */
+typedef struct lmc_changes {
+    uint32_t *indices;
+    void *values; /* of any alignment */
+    size_t cap;   /* room for so many, at least one */
+    size_t n;     /* so many are there; more are put behind them */
+} lmc_changes;
+/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
+ * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
+ * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
+ * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
+ * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
+LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
+                           unsigned width, uint32_t first, size_t *n_compared);
+#endif
 
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
@@ -1321,11 +1339,11 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries: copy of the file's header, and */
-#define LMC__INDEX_FINGERPRINT_AT 64u
-#define LMC__INDEX_SECTIONS_AT 80u /* how many, */
-#define LMC__INDEX_METADATA_AT 84u /* and how many entries of metadata */
-#define LMC__BLOCK_ENTRY_SIZE 8u   /* size and Header_CRC of a block */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_SECTIONS_AT 80u
+#define LMC__INDEX_METADATA_AT 84u
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 
@@ -2088,6 +2106,13 @@ LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((
 LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
 {
     return _mm256_shuffle_epi8(v, places);
+}
+
+/* Bit i of the result: whether byte i of low, then high, is 255; the others are 0. */
+LMC__INLINE_AVX2 uint64_t lmc__bits_avx2(__m256i low, __m256i high)
+{
+    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
+                                                     << 32;
 }
 
 /* How many bytes of one are 255, the others being 0; *half: of the first 16. */
@@ -4144,9 +4169,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
     lmc__count_elements(counts, base, n, width, grouping);
 }
 
-#if LMC__NEON
-/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. Width 4, an element as its bytes, the
+#if LMC__NEON || LMC__X86
+/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
+ * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
  * lowest first, its 32 bits being s eeeeeeee m...:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
@@ -4155,33 +4180,52 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
  * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
-LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
-{
-    uint8x16_t v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
-        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
-                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
-    /* halving: 8 vectors to 4, 4 to 2, 2 to 1; from here on width is a matter of how often */
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    return lmc__even_neon(v[0], v[1]);
-}
+#define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
+    INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
+    {                                                                                              \
+        unsigned p, n;                                                                             \
+        LMC__UNROLL for (n = width / 2; n > 0; n /= 2) LMC__UNROLL for (p = 0; p < n; p++) v[p] =  \
+            lmc__even_##isa(v[2 * p], v[2 * p + 1]);                                               \
+        return v[0];                                                                               \
+    }                                                                                              \
+    INLINE VECTOR lmc__keys_##isa(const VECTOR b[8], unsigned width)                               \
+    {                                                                                              \
+        VECTOR v[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] =                                             \
+            width == 1   ? lmc__rotate_##isa(b[p], 1, 1)                                           \
+            : width == 2 ? (VECTOR)((lmc__u16s_##isa)b[p] >> 7)                                    \
+            : width == 4 ? (VECTOR)((lmc__u32s_##isa)b[p] >> 23)                                   \
+                         : (VECTOR)((lmc__u64s_##isa)b[p] >> 55);                                  \
+        return lmc__low_bytes_##isa(v, width);                                                     \
+    }                                                                                              \
+    INLINE VECTOR lmc__load_keys_##isa(const uint8_t *base, unsigned width)                        \
+    {                                                                                              \
+        VECTOR b[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_##isa(base + sizeof(VECTOR) * p); \
+        return lmc__keys_##isa(b, width);                                                          \
+    }                                                                                              \
+    /* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */  \
+    INLINE void lmc__set_highest_##isa(VECTOR highest[LMC__MAX_CLASSES],                           \
+                                       const lmc__grouping *grouping)                              \
+    {                                                                                              \
+        unsigned c;                                                                                \
+        for (c = 0; c + 1 < grouping->n_classes; c++)                                              \
+            highest[c] = lmc__splat_##isa(grouping->threshold[c] - 1u);                            \
+        highest[c] = lmc__splat_##isa(255);                                                        \
+    }
+#if LMC__NEON
+LMC__DEFINE_KEYS(neon, LMC__INLINE, uint8x16_t)
+#else
+LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
+#undef LMC__DEFINE_KEYS
 
-/* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */
-LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
-                                       const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
-    highest[c] = vdupq_n_u8(255);
-}
+#endif
 
+#if LMC__NEON
 /* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
  * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -4190,8 +4234,8 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
 {
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
-    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
@@ -4199,10 +4243,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
-            uint8x16_t keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_neon(base + i * width + 16 * p);
-            keys = lmc__keys_neon(b, width);
+            const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
             /* minus -1 is plus 1 */
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
@@ -4225,41 +4266,6 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
- * elements across the halves, so keys stand as the planes' bytes do after a split. */
-LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
-{
-    __m256i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
-                                                                : _mm256_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx2(v[0], v[1]);
-}
-
-/* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
-LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
-                                            const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm256_set1_epi8((char)255);
-}
-
-LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
-{
-    __m256i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
-    return lmc__keys_avx2(b, width);
-}
-
 /* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
@@ -4289,10 +4295,8 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
-    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
-    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-                                                     << 32;
+    return lmc__bits_avx2(lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to),
+                          lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to));
 }
 LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
                                               uint8_t more)
@@ -4375,30 +4379,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* The keys of 64 elements, of `width` vectors: as on NEON. */
-LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
-{
-    __m512i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
-                                                                : _mm512_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx512(v[0], v[1]);
-}
-
 /* As on AVX2. */
-LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
-{
-    __m512i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
-    return lmc__keys_avx512(b, width);
-}
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
@@ -4415,16 +4396,6 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
     LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
-}
-
-/* As on NEON. */
-LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
-                                                const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm512_set1_epi8((char)255);
 }
 
 /* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element
@@ -5174,6 +5145,60 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
 LMC__DEFINE_PATCH(avx2, LMC__AVX2)
 LMC__DEFINE_PATCH(avx512, LMC__AVX512)
 #undef LMC__DEFINE_PATCH
+#endif
+
+/* == kernels/changes.h ========================================================================= */
+
+/*
+ * Sparse deltas (spec 5.2), encoding: which elements have changed, and where each is in its class.
+ *
+ * list_changes: the elements of src that differ from those of base, to changed; how many, or
+ * SIZE_MAX if they are more than `most`. changed has room for `most`, and place for LMC__PAD bytes
+ * more, which may be overwritten. *crc: the CRC-32C of src, unless they are more. What
+ * is coded is made of this list alone: the elements are kept, for later they would have to be
+ * fetched again, one by one, from all over the block. src and base are read once, for they may
+ * change meanwhile: what is listed, and what is not, and the CRC are of the same bytes.
+ *
+ * rank_changes: ones[c] = the ranks of the changed elements of class c, that is, of the others of
+ * the class in base how many are before each; counts[c] = elements of class c in base. So a class's
+ * mask has a one at each of these. The class of a changed element is that of what is listed: so the
+ * lists are as long as count_classes says of that, whatever base has become. Few elements have
+ * changed: what takes time is to count all others, in vectors as count_classes does. src and base
+ * are read exactly.
+ */
+
+#if !defined(LMC_NO_SNAPSHOT)
+/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
+ * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
+ * of them. Words are compared, 32 bytes a step, for few elements differ. */
+LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
+                                   const uint8_t *now, const uint8_t *before, size_t n,
+                                   unsigned width, size_t from)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    size_t at, i;
+    for (at = 0; at + 32 <= n * width; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        for (w = 0; w < 4; w++)
+            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
+                differ[w] &= ~(element << j * lane);
+            }
+    }
+    for (i = at / width; i < n; i++) {
+        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
+        if (n_changed == most) return SIZE_MAX;
+        place[n_changed++] = (uint32_t)(from + i);
+    }
+    return n_changed;
+}
 #endif
 
 /* == kernels/grids.h =========================================================================== */
@@ -7925,6 +7950,56 @@ LMC_API enum lmc_status lmc_tensor_decode(void *dst, size_t size, const void *sr
     return lmc_tensor_decode_range(dst, size, src, src_size, 0, size, options, ws, ws_size);
 }
 
+#if !defined(LMC_NO_SNAPSHOT)
+/* == tensor/changes.h ========================================================================== */
+
+/* What differs between two arrays, for receivers of a delta that take indices and values. It is
+ * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
+ * so it is the same for all codings, and a base that the caller's copy differs from is no case of
+ * its own. Decoding takes longer than this. */
+
+/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
+ * are taken while they are in the first cache. */
+static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
+                             uint32_t from, unsigned width)
+{
+    uint8_t *const values = (uint8_t *)changes->values;
+    size_t j = n_before;
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
+}
+
+LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
+                                        size_t n, unsigned width, uint32_t first,
+                                        size_t *n_compared)
+{
+    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
+    size_t i = 0;
+    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
+                   changes->indices && changes->values && (n == 0 || (src && base)) &&
+                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
+                   (uint64_t)first + n <= (uint64_t)1 << 32,
+               LMC_ERR_ARGUMENT);
+    while (i < n) {
+        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
+        const uint32_t from = (uint32_t)(first + i);
+        size_t listed = 0;
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
+        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
+        lmc__take_values(changes, n_before, now + i * width, from, width);
+        if (listed == SIZE_MAX) {
+            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
+            break;
+        }
+        i += n_part;
+    }
+    *n_compared = i;
+    return LMC_OK;
+}
+
+#endif
+
 #ifndef LMC_NO_SNAPSHOT
 /* == snapshot/buffer.h ========================================================================= */
 
@@ -8083,6 +8158,21 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
     }
 }
 
+/* The next `size` bytes: a number, little-endian. */
+static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
+{
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+/* A string, behind its length as such a number. */
+static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
+{
+    lmc__sha256_number(sha, strlen(text), size);
+    lmc__sha256_update(sha, text, strlen(text));
+}
+
 /* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:
  *
  *     | message | 80 | zeros | bits of the message, 8 bytes |
@@ -8166,7 +8256,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
 
 /* == snapshot/fingerprint.h ==================================================================== */
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
+ * hashes of its content (hashes.h).
  *
  * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
  * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
@@ -8181,6 +8272,8 @@ LMC__INLINE void lmc__heap_sort(void *array, size_t n, size_t size, lmc__compare
  * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
  * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
  * file without tensors counts as one tensor of bytes. */
+#define LMC__HASH_SIZE 32u
+
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -8203,6 +8296,10 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
+     * ends; there is room. And what is known of both. */
+    lmc__buffer *hashes;
+    lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
@@ -8223,6 +8320,24 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_fingerprint(d);
+}
+
+/* Hashes are wanted, too, of a file that has begun. */
+static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
+{
+    d->hashes = hashes;
+    lmc__sha256_init(&d->content);
+    lmc__sha256_init(&d->outside);
+    return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
+}
+
+/* What sha has taken is complete; it begins anew. */
+static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
+{
+    if (!d->hashes) return;
+    lmc__sha256_finish(sha, d->hashes->data + d->hashes->size);
+    d->hashes->size += LMC__HASH_SIZE;
+    lmc__sha256_init(sha);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -8265,10 +8380,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[12];
-    lmc__store32(field, d->leaf_crc);
-    lmc__store64(field + 4, d->leaf_sum);
-    lmc__sha256_update(&d->sha, field, 12);
+    lmc__sha256_number(&d->sha, d->leaf_crc, 4);
+    lmc__sha256_number(&d->sha, d->leaf_sum, 8);
     d->leaf_sum = 0;
     d->leaf_crc = d->leaf_size = 0;
 }
@@ -8278,23 +8391,15 @@ static void lmc__finish_leaf(lmc__digester *d)
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
     const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
     unsigned i;
     if (d->leaf_size) lmc__finish_leaf(d);
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_text(&d->sha, t ? t->dtype : "U8", 1);
+    lmc__sha256_number(&d->sha, rank, 1);
+    for (i = 0; i < rank; i++) lmc__sha256_number(&d->sha, t ? t->shape[i] : d->tensor_done, 8);
+    lmc__sha256_number(&d->sha, d->tensor_done, 8);
     lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
+    if (t) lmc__finish_hash(d, &d->content);
     d->tensor++;
     lmc__begin_fingerprint(d);
 }
@@ -8305,26 +8410,22 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
- * size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
+/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
+ * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
+ * that nothing more of them comes. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
-    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
-    d->leaf_sum += sum;
-    d->leaf_size += size;
-    d->tensor_done += size;
-    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
-}
-
-/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
- * ended before it are finished first: only then is it known that nothing more of them comes. */
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
+    const int in_tensor = piece->in_tensor && d->file->n_tensors;
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
+    if (piece->in_tensor) lmc__finish_fingerprints(d);
+    if (d->hashes) lmc__sha256_update(in_tensor ? &d->content : &d->outside, data, piece->size);
     if (!piece->in_tensor) return;
-    lmc__finish_fingerprints(d);
-    lmc__absorb(d, piece->crc, piece->sum, piece->size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_sum += piece->sum;
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
@@ -8336,7 +8437,7 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
         piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
         piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
+        lmc__absorb_piece(d, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -8346,6 +8447,7 @@ static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
     else lmc__end_fingerprint(d);
+    lmc__finish_hash(d, &d->outside);
 }
 
 /* == snapshot/ends.h =========================================================================== */
@@ -8756,11 +8858,12 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }
 
@@ -8825,9 +8928,7 @@ LMC__COLD static void lmc__snapshot_fingerprint(lmc__buffer *items,
     lmc__sha256_init(&sha);
     lmc__sha256_update(&sha, "LMC snapshot 3", 15);
     for (i = 0; i < n; i++) {
-        uint8_t field[4];
-        lmc__store32(field, (uint32_t)item[i].size);
-        lmc__sha256_update(&sha, field, 4);
+        lmc__sha256_number(&sha, item[i].size, 4);
         lmc__sha256_update(&sha, item[i].name, item[i].size);
         lmc__sha256_update(&sha, item[i].fingerprint, LMC_FINGERPRINT_SIZE);
     }
@@ -9583,10 +9684,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
     const size_t name_size = strlen(t->name);
-    lmc__reference best;
+    lmc__reference best = {0, 0, 0, 0, lmc__varint_size(name_size) + name_size + type_size};
     unsigned back;
-    memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(name_size) + name_size + type_size;
     for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
         const lmc_tensor *const other = t - back;
         const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
@@ -9648,16 +9747,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
-{
-    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
-        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
-        return 0;
-    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
-}
-
+/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -9665,10 +9755,13 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     for (i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
         enum lmc_dtype dtype;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        if (!t->name || !t->dtype || strlen(t->dtype) > LMC__MAX_DTYPE_SIZE ||
+            (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
         dtype = lmc_dtype_find(t->dtype);
-        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        if (dtype != LMC_AUTO &&
+            lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
+            return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }
@@ -9725,6 +9818,9 @@ LMC__COLD static enum lmc_status lmc__append_file(lmc__buffer *out, const lmc_fi
  * It is made tensor by tensor, when it is asked for, and of a name only those bytes are touched
  * that are wanted: so any bytes of it take time in proportion to their number, and that of at
  * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
+
+/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+#define LMC__MAX_ENTRY_TEXT 1024u
 
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
@@ -10013,24 +10109,32 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 
 #define LMC__DEFAULT_INDEX_LIMIT ((uint64_t)1 << 30)
 
-/* The entries as they grow, without head and metadata. The facts of a file stay zero until it has
- * ended. The entry of a run is made when its blocks are there: then it is known how large they
- * are. */
+/* The body as it grows, without metadata. The head stays zero until the end, the facts of a file
+ * until the file has ended. The entry of a run is made when its blocks are there: then it is known
+ * how large they are. */
 typedef struct lmc__index_builder {
-    lmc__buffer entries, rows;
-    lmc__buffer run_body; /* of the run at hand */
-    uint64_t limit;       /* on the size of entries and rows */
-    uint64_t run_stored;  /* bytes of that run's section and blocks; 0: there is none */
-    /* in entries, of the file at hand: the last of its facts, and where they end */
-    size_t fingerprints_at, facts_end;
+    lmc__buffer entries, rows; /* the body; that of BLKS */
+    lmc__buffer run_body;      /* of the run at hand */
+    uint64_t limit;            /* on the size of entries and rows */
+    uint64_t run_stored;       /* bytes of that run's section and blocks; 0: there is none */
+    size_t facts_at;           /* in entries, of the file at hand */
 } lmc__index_builder;
 #define LMC__INDEX_BUFFERS LMC__ROW(lmc__index_builder, entries, limit)
+
+/* limit: bytes; 0: the default. */
+static enum lmc_status lmc__open_index(lmc__index_builder *b, uint64_t limit, void *alloc_user)
+{
+    lmc__init_buffers(b, LMC__INDEX_BUFFERS, alloc_user);
+    b->limit = limit ? limit : LMC__DEFAULT_INDEX_LIMIT;
+    return lmc__append(&b->entries, NULL, LMC__INDEX_BODY_SIZE);
+}
 
 /* Appends to entries or rows, up to the limit: a pipe may be endless. */
 static enum lmc_status lmc__grow_index(lmc__index_builder *b, lmc__buffer *part, const void *data,
                                        size_t size)
 {
-    if (b->entries.size + (uint64_t)b->rows.size + size > b->limit) return LMC_ERR_LIMIT;
+    if (b->entries.size - LMC__INDEX_BODY_SIZE + (uint64_t)b->rows.size + size > b->limit)
+        return LMC_ERR_LIMIT;
     return lmc__append(part, data, size);
 }
 
@@ -10078,7 +10182,7 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
                                         const lmc__stream *stream)
 {
     size_t i;
-    b->facts_end = b->entries.size;
+    b->facts_at = b->entries.size;
     for (i = stream->first_file; i < stream->first_file + stream->n_files; i++) {
         const lmc_file *const file = &lmc__listed_at(l, i)->file;
         LMC__TRY(lmc__grow_index(b, &b->entries, NULL,
@@ -10088,17 +10192,11 @@ static enum lmc_status lmc__index_files(lmc__index_builder *b, const lmc__listin
     return LMC_OK;
 }
 
-static void lmc__index_file(lmc__index_builder *b, const lmc_file *file)
-{
-    b->fingerprints_at = b->facts_end + lmc__facts_head_size(file);
-    b->facts_end = b->fingerprints_at + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
-}
-
 /* Where the digester puts the fingerprints of the file at hand. They move when the index grows, so
  * it is told anew before each wave is absorbed. */
-static uint8_t *lmc__index_fingerprints(const lmc__index_builder *b)
+static void lmc__index_fingerprints(const lmc__index_builder *b, lmc__digester *d)
 {
-    return b->entries.data + b->fingerprints_at;
+    d->fingerprints = b->entries.data + b->facts_at + lmc__facts_head_size(d->file);
 }
 
 /* The fingerprints of a file, as an index has them. The stream's memory is the list's own. */
@@ -10112,15 +10210,16 @@ static void lmc__keep_fingerprints(lmc_file *file, const uint8_t *fingerprints)
                LMC_FINGERPRINT_SIZE);
 }
 
-/* All of the file was absorbed by d, so many bytes: its facts are known now. */
-LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file,
-                                          uint64_t file_size)
+/* All of d's file was absorbed: its facts are known now. */
+LMC__COLD static void lmc__index_file_end(lmc__index_builder *b, lmc__digester *d, lmc_file *file)
 {
-    d->fingerprints = lmc__index_fingerprints(b);
+    lmc__index_fingerprints(b, d);
     lmc__finish_digester(d);
-    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, file_size);
+    if (file->size == LMC_UNKNOWN_SIZE) lmc__store64(d->fingerprints - 12, d->absorbed);
     lmc__store32(d->fingerprints - 4, d->file_crc);
-    file->size = file_size;
+    b->facts_at +=
+        lmc__facts_head_size(file) + LMC_FINGERPRINT_SIZE * lmc__count_fingerprints(file);
+    file->size = d->absorbed;
     file->crc = d->file_crc;
     lmc__keep_fingerprints(file, d->fingerprints);
 }
@@ -10193,73 +10292,9 @@ LMC__COLD static enum lmc_status lmc__parse_metadata(lmc__cursor *c, uint32_t n,
  *                                                  bytes that are of no tensor
  *
  * Snapshot_Hash is that of all that the snapshot says, the other hashes included. */
-#define LMC__HASH_SIZE 32u
 #define LMC__HASH_HEAD_SIZE 8u                                     /* tells the algorithm */
 #define LMC__HASH_BODY_SIZE (LMC__HASH_HEAD_SIZE + LMC__HASH_SIZE) /* without hashes of content */
 #define LMC__HASH_SHA256 1u
-
-typedef struct lmc__hasher {
-    const lmc_file *file;
-    /* The tensor at hand, and how many bytes of the file have come. */
-    size_t tensor;
-    uint64_t position;
-    lmc__sha256 sha, outside; /* of that tensor; of the bytes of no tensor */
-    /* LMC__HASH_SIZE bytes for each that is complete, in the order of the section. */
-    lmc__buffer hashes;
-} lmc__hasher;
-
-/* A file begins, whose description must stay. */
-static void lmc__begin_hashes(lmc__hasher *h, const lmc_file *file)
-{
-    h->file = file;
-    h->tensor = 0;
-    h->position = 0;
-    lmc__sha256_init(&h->sha);
-    lmc__sha256_init(&h->outside);
-}
-
-/* What sha has taken is complete; it begins anew. */
-static enum lmc_status lmc__finish_hash(lmc__hasher *h, lmc__sha256 *sha)
-{
-    LMC__TRY(lmc__append(&h->hashes, NULL, LMC__HASH_SIZE));
-    lmc__sha256_finish(sha, h->hashes.data + h->hashes.size - LMC__HASH_SIZE);
-    lmc__sha256_init(sha);
-    return LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__finish_hashes(lmc__hasher *h)
-{
-    const lmc_file *const f = h->file;
-    for (; h->tensor < f->n_tensors &&
-           f->tensors[h->tensor].offset + f->tensors[h->tensor].size <= h->position;
-         h->tensor++)
-        LMC__TRY(lmc__finish_hash(h, &h->sha));
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__hash_content(lmc__hasher *h, const uint8_t *data, size_t size)
-{
-    size_t n;
-    for (; size != 0; data += n, size -= n) {
-        const lmc_tensor *t;
-        int is_tensor;
-        uint64_t end = UINT64_MAX;
-        LMC__TRY(lmc__finish_hashes(h));
-        t = h->tensor < h->file->n_tensors ? &h->file->tensors[h->tensor] : NULL;
-        is_tensor = t && t->offset <= h->position;
-        if (t) end = is_tensor ? t->offset + t->size : t->offset;
-        n = (size_t)lmc__min64(size, end - h->position);
-        lmc__sha256_update(is_tensor ? &h->sha : &h->outside, data, n);
-        h->position += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__end_hashes(lmc__hasher *h)
-{
-    LMC__TRY(lmc__finish_hashes(h));
-    return lmc__finish_hash(h, &h->outside);
-}
 
 static uint64_t lmc__count_hashes(const lmc__listing *l)
 {
@@ -10278,32 +10313,19 @@ static int lmc__is_hash_body(const uint8_t *body, uint64_t size)
 
 /* -- Snapshot_Hash: of a statement that says all, in one form -- */
 
-static void lmc__state_number(lmc__sha256 *sha, uint64_t number, size_t size)
-{
-    uint8_t bytes[8];
-    lmc__store64(bytes, number);
-    lmc__sha256_update(sha, bytes, size);
-}
-
-static void lmc__state_text(lmc__sha256 *sha, const char *text, size_t size_of_size)
-{
-    lmc__state_number(sha, strlen(text), size_of_size);
-    lmc__sha256_update(sha, text, strlen(text));
-}
-
 static void lmc__state_tensor(lmc__sha256 *sha, const lmc_tensor *t, const uint8_t *hash)
 {
     const unsigned measure = t->loss.generation ? (unsigned)t->loss.measure : 0u;
     unsigned i;
-    lmc__state_text(sha, t->name, 4);
-    lmc__state_text(sha, t->dtype, 1);
-    lmc__state_number(sha, t->rank, 1);
-    for (i = 0; i < t->rank; i++) lmc__state_number(sha, t->shape[i], 8);
-    lmc__state_number(sha, t->offset, 8);
-    lmc__state_number(sha, t->size, 8);
-    lmc__state_number(sha, t->loss.generation, 1);
-    lmc__state_number(sha, measure, 1);
-    lmc__state_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
+    lmc__sha256_text(sha, t->name, 4);
+    lmc__sha256_text(sha, t->dtype, 1);
+    lmc__sha256_number(sha, t->rank, 1);
+    for (i = 0; i < t->rank; i++) lmc__sha256_number(sha, t->shape[i], 8);
+    lmc__sha256_number(sha, t->offset, 8);
+    lmc__sha256_number(sha, t->size, 8);
+    lmc__sha256_number(sha, t->loss.generation, 1);
+    lmc__sha256_number(sha, measure, 1);
+    lmc__sha256_number(sha, (uint64_t)(t->loss.error * 4294967296.0), 4);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
@@ -10312,26 +10334,42 @@ static void lmc__state_file(lmc__sha256 *sha, const lmc_file *f, const uint8_t *
 {
     unsigned form = 0;
     size_t i;
-    lmc__state_text(sha, f->path, 4);
+    lmc__sha256_text(sha, f->path, 4);
     if (f->kind == LMC_FILE_DIRECTORY) form |= LMC__FILE_IS_DIRECTORY;
     if (f->has_mode) form |= LMC__FILE_HAS_MODE;
     if (f->has_mtime) form |= LMC__FILE_HAS_MTIME;
-    lmc__state_number(sha, form, 1);
-    lmc__state_number(sha, f->size, 8);
-    lmc__state_number(sha, f->has_mode ? f->mode : 0, 4);
-    lmc__state_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
-    lmc__state_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
-    lmc__state_number(sha, f->n_tensors, 8);
+    lmc__sha256_number(sha, form, 1);
+    lmc__sha256_number(sha, f->size, 8);
+    lmc__sha256_number(sha, f->has_mode ? f->mode : 0, 4);
+    lmc__sha256_number(sha, f->has_mtime ? (uint64_t)f->mtime_s : 0, 8);
+    lmc__sha256_number(sha, f->has_mtime ? f->mtime_ns : 0, 4);
+    lmc__sha256_number(sha, f->n_tensors, 8);
     for (i = 0; i < f->n_tensors; i++, hash += LMC__HASH_SIZE)
         lmc__state_tensor(sha, &f->tensors[i], hash);
     lmc__sha256_update(sha, hash, LMC__HASH_SIZE);
 }
 
-/* All files, by their paths; the metadata is to follow. hashes: as many as lmc__count_hashes says.
- * items: a buffer for the time being. */
-LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__listing *l,
-                                                  const uint8_t *hashes, lmc__buffer *items)
+/* n metadata entries, as they stand in the index. Those that tell how a file was made do not
+ * count. */
+static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
 {
+    for (; n != 0; n--) {
+        const size_t key_size = lmc__load32(entry), size = 8 + key_size + lmc__load32(entry + 4);
+        const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
+        if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
+            lmc__sha256_update(sha, entry, size);
+        entry += size;
+    }
+}
+
+/* Of all files, by their paths, and n metadata entries. hashes: as many as lmc__count_hashes says.
+ * items: a buffer for the time being. */
+LMC__COLD static enum lmc_status lmc__hash_snapshot(uint8_t hash[LMC__HASH_SIZE],
+                                                    const lmc__listing *l, const uint8_t *hashes,
+                                                    const uint8_t *metadata, uint32_t n,
+                                                    lmc__buffer *items)
+{
+    lmc__sha256 sha;
     lmc__item *item;
     size_t i, at = 0;
     items->size = 0;
@@ -10342,30 +10380,14 @@ LMC__COLD static enum lmc_status lmc__state_files(lmc__sha256 *sha, const lmc__l
     }
     item = (lmc__item *)(void *)items->data;
     lmc__sort_items(item, l->n_files); /* no path is there twice: fingerprints do not matter */
-    lmc__sha256_init(sha);
-    lmc__sha256_update(sha, "LMC content 1", 14);
-    lmc__state_number(sha, l->n_files, 8);
+    lmc__sha256_init(&sha);
+    lmc__sha256_update(&sha, "LMC content 1", 14);
+    lmc__sha256_number(&sha, l->n_files, 8);
     for (i = 0; i < l->n_files; i++)
-        lmc__state_file(sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+        lmc__state_file(&sha, &lmc__listed_at(l, item[i].file_number)->file, item[i].fingerprint);
+    lmc__state_metadata(&sha, metadata, n);
+    lmc__sha256_finish(&sha, hash);
     return LMC_OK;
-}
-
-/* The next metadata entry, as it stands in the index. Those that tell how a file was made do not
- * count. */
-static void lmc__state_metadata(lmc__sha256 *sha, const uint8_t *entry)
-{
-    const size_t key_size = lmc__load32(entry), value_size = lmc__load32(entry + 4);
-    const int is_own = key_size >= 4 && memcmp(entry + 8, "lmc.", 4) == 0;
-    if (!is_own || (key_size == 9 && memcmp(entry + 8, "lmc.links", 9) == 0))
-        lmc__sha256_update(sha, entry, 8 + key_size + value_size);
-}
-
-static void lmc__state_all_metadata(lmc__sha256 *sha, const uint8_t *entry, uint32_t n)
-{
-    for (; n != 0; n--) {
-        lmc__state_metadata(sha, entry);
-        entry += 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4);
-    }
 }
 
 /* A body, which lmc__is_hash_body and has so many hashes, is of these files and this metadata. */
@@ -10374,12 +10396,9 @@ LMC__COLD static enum lmc_status lmc__check_snapshot_hash(const lmc__buffer *bod
                                                           const uint8_t *metadata, uint32_t n,
                                                           lmc__buffer *items)
 {
-    lmc__sha256 sha;
     uint8_t hash[LMC__HASH_SIZE];
     LMC__VALID(body->size == LMC__HASH_BODY_SIZE + LMC__HASH_SIZE * lmc__count_hashes(l)); /* H-2 */
-    LMC__TRY(lmc__state_files(&sha, l, body->data + LMC__HASH_BODY_SIZE, items));
-    lmc__state_all_metadata(&sha, metadata, n);
-    lmc__sha256_finish(&sha, hash);
+    LMC__TRY(lmc__hash_snapshot(hash, l, body->data + LMC__HASH_BODY_SIZE, metadata, n, items));
     LMC__VALID(memcmp(body->data + LMC__HASH_HEAD_SIZE, hash, LMC__HASH_SIZE) == 0); /* H-5 */
     return LMC_OK;
 }
@@ -10805,7 +10824,9 @@ typedef struct lmc__restorer {
     lmc__buffer body, segments; /* of the section at hand; of a RUN, its segments */
     lmc__buffer keys, metadata; /* at the end: keys, NUL-terminated; lmc__metadata_entry */
     lmc__buffer items;          /* names and fingerprints of everything, at the end */
-    lmc__buffer hashes; /* with options.check_hashes: the body of the section that has them */
+    /* with options.check_hashes: the body of the section that has them; those of what was
+     * restored */
+    lmc__buffer hashes, found_hashes;
     const lmc_restore_options *options;
     lmc__coder coder;
 
@@ -10825,7 +10846,6 @@ typedef struct lmc__restorer {
 
     uint8_t header[LMC__HEADER_SIZE]; /* from here on: what has been seen */
     lmc__index_builder index;         /* what the INDX section must say, byte by byte */
-    lmc__hasher hasher;               /* with options.check_hashes: of what was restored */
     lmc__listing listing;             /* all files that were described */
     uint32_t n_runs, n_ancillary;
     int has_rows;   /* of the section that was read last; BLKS is known to stand before the index */
@@ -10864,9 +10884,8 @@ static enum lmc_status lmc__begin_restored(lmc__restorer *r)
 {
     const lmc_restore_options *const o = r->options;
     const lmc_file *const file = &lmc__restored_file(r)->file;
-    lmc__index_file(&r->index, file);
     lmc__begin_digester(&r->digester, file);
-    lmc__begin_hashes(&r->hasher, file);
+    if (o->check_hashes) LMC__TRY(lmc__begin_hashes(&r->digester, &r->found_hashes));
     return o->begin_file ? o->begin_file(o->user, file, r->file) : LMC_OK;
 }
 
@@ -10888,10 +10907,9 @@ static enum lmc_status lmc__end_restored(lmc__restorer *r)
     const lmc_restore_options *const o = r->options;
     lmc__listed_file *const f = lmc__restored_file(r);
     LMC__TRY(lmc__drain(&r->coder));
-    if (o->check_hashes) LMC__TRY(lmc__end_hashes(&r->hasher));
-    lmc__index_file_end(&r->index, &r->digester, &f->file, r->digester.absorbed);
+    lmc__index_file_end(&r->index, &r->digester, &f->file);
     if (f->is_unread) {
-        f->unread_at = r->index.fingerprints_at - 4;
+        f->unread_at = (size_t)(r->digester.fingerprints - r->index.entries.data) - 4;
         lmc__set_facts(r, f, NULL);
     }
     return o->end_file ? o->end_file(o->user, &f->file, r->file) : LMC_OK;
@@ -10913,10 +10931,9 @@ static enum lmc_status lmc__deliver_wave(lmc__restorer *r, const uint8_t *data)
     for (;;) {
         const uint64_t file_size = lmc__restored_file(r)->file.size;
         size_t size = 0; /* of those pieces that are the file's */
-        r->digester.fingerprints = lmc__index_fingerprints(&r->index);
+        lmc__index_fingerprints(&r->index, &r->digester);
         for (; piece < end && r->digester.absorbed < file_size; size += piece++->size)
-            lmc__absorb_piece(&r->digester, piece);
-        if (r->options->check_hashes) LMC__TRY(lmc__hash_content(&r->hasher, data, size));
+            lmc__absorb_piece(&r->digester, piece, data + size);
         if (!r->coder.is_written && !r->coder.write_at)
             LMC__TRY(lmc__add_part(&r->coder, data, size));
         if (piece == end) break;
@@ -11219,24 +11236,23 @@ static enum lmc_status lmc__restore_index(lmc__restorer *r, const lmc__section *
                                           uint8_t fingerprint[LMC_FINGERPRINT_SIZE])
 {
     const uint64_t n_sections = (uint64_t)r->listing.n_streams + r->n_runs + r->n_ancillary;
-    const lmc__buffer *const entries = &r->index.entries, *const found = &r->hasher.hashes;
+    const lmc__buffer *const entries = &r->index.entries, *const found = &r->found_hashes;
     const uint8_t *head, *metadata;
     uint32_t n_metadata;
     lmc__cursor c;
     size_t i;
     LMC__TRY(lmc__read_body(r, section, &r->body));
-    LMC__VALID(r->body.size >= LMC__INDEX_BODY_SIZE &&
-               r->body.size - LMC__INDEX_BODY_SIZE >= entries->size);
+    LMC__VALID(r->body.size >= entries->size);
     head = r->body.data;
     LMC__VALID(memcmp(head, r->header, LMC__HEADER_SIZE) == 0);           /* R8-3 */
     LMC__VALID(lmc__load32(head + LMC__INDEX_SECTIONS_AT) == n_sections); /* R8-5 */
-    c.p = head + LMC__INDEX_BODY_SIZE;
-    c.end = head + r->body.size;
     for (i = 0; i < r->listing.n_files; i++)
         if (lmc__listed_at(&r->listing, i)->is_unread)
-            lmc__set_facts(r, lmc__listed_at(&r->listing, i), c.p);
-    LMC__VALID(memcmp(lmc__take_bytes(&c, entries->size), entries->data, entries->size) == 0);
-    metadata = c.p;
+            lmc__set_facts(r, lmc__listed_at(&r->listing, i), head);
+    LMC__VALID(memcmp(head + LMC__INDEX_BODY_SIZE, entries->data + LMC__INDEX_BODY_SIZE,
+                      entries->size - LMC__INDEX_BODY_SIZE) == 0);
+    metadata = c.p = head + entries->size;
+    c.end = head + r->body.size;
     n_metadata = lmc__load32(head + LMC__INDEX_METADATA_AT);
     LMC__TRY(lmc__parse_metadata(&c, n_metadata, &r->keys, &r->metadata));
     LMC__TRY(lmc__skip_records(&c));
@@ -11318,7 +11334,6 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->options = &o;
     r->is_check = !o.write && !o.in_place && !o.check_hashes;
     r->read_limit = LMC__FIRST_READ_SIZE;
-    r->index.limit = o.max_index_size ? o.max_index_size : LMC__DEFAULT_INDEX_LIMIT;
     lmc__open_coder(&r->coder, o.parallel, o.alloc_user);
     r->coder.stream = *stream;
     r->coder.sink.write = o.write;
@@ -11328,19 +11343,17 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
     r->coder.progress_user = o.user;
     lmc__init_listing(&r->listing, o.alloc_user);
     lmc__init_buffers(r, LMC__RESTORER_BUFFERS, o.alloc_user);
-    lmc__init_buffers(&r->index, LMC__INDEX_BUFFERS, o.alloc_user);
-    lmc__init_buffer(&r->hasher.hashes, o.alloc_user);
     status = lmc__open_origin(&r->origin, &r->listing, o.in_place ? NULL : o.base, o.alloc_user);
     r->origin.in_place = o.in_place;
     r->origin.read_back = o.read_back;
     r->origin.user = o.user;
+    if (status == LMC_OK) status = lmc__open_index(&r->index, o.max_index_size, o.alloc_user);
     if (status == LMC_OK) status = lmc__restore(r, found);
     if (status == LMC_OK && fingerprint) memcpy(fingerprint, found, LMC_FINGERPRINT_SIZE);
     if (status == LMC_OK && o.has_hashes) *o.has_hashes = r->hashes.size != 0;
     lmc__free_coder(&r->coder);
     lmc__free_buffers(r, LMC__RESTORER_BUFFERS);
     lmc__free_buffers(&r->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&r->hasher.hashes);
     lmc__free_listing(&r->listing);
     lmc__free_origin(&r->origin);
     return status;
@@ -13076,43 +13089,39 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    lmc__buffer part_path;
+    enum lmc_dtype dtype; /* of compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
-                                       const char *src_path, const lmc_compress_options *options)
+/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options,
+                                                   enum lmc_status (*convert)(lmc__file_to_file *f))
 {
-    lmc__buffer *const name = &f->part_path;
-    enum lmc_status status = LMC_OK;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
-    lmc__init_buffer(name, f->options.alloc_user);
-    f->src = fopen(src_path, "rb");
-    if (!f->src) return LMC_ERR_READ;
-    status = lmc__append(name, dst_path, strlen(dst_path));
-    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
-    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
-    if (f->part) return LMC_OK;
-    (void)fclose(f->src);
-    lmc__free_buffer(name);
-    return status == LMC_OK ? LMC_ERR_WRITE : status;
-}
-
-/* Closes both, and puts the result where it belongs if all went well. */
-static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
-                                        enum lmc_status status)
-{
-    const char *const part_path = (const char *)f->part_path.data;
-    (void)fclose(f->src);
-    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
+    lmc__buffer name;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    f.src = fopen(src_path, "rb");
+    if (!f.src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, f.options.alloc_user);
+    status = lmc__append(&name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
+    if (status == LMC_OK) {
+        const char *const part_path = (const char *)name.data;
+        f.part = fopen(part_path, "wb");
+        status = f.part ? convert(&f) : LMC_ERR_WRITE;
+        if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(dst_path);
+        if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
-    if (status != LMC_OK) (void)remove(part_path);
-    lmc__free_buffer(&f->part_path);
+        if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
+        if (status != LMC_OK && f.part) (void)remove(part_path);
+    }
+    (void)fclose(f.src);
+    lmc__free_buffer(&name);
     return status;
 }
 
@@ -13133,24 +13142,26 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                                      const lmc_compress_options *options)
+static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
 {
+    const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_restore_options o;
-    lmc__file_to_file f;
-    lmc_stream stream;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
     memset(&o, 0, sizeof o);
-    o.parallel = f.options.parallel;
-    o.max_index_size = f.options.max_index_size;
-    o.max_total_size = f.options.max_total_size;
+    o.parallel = f->options.parallel;
+    o.max_index_size = f->options.max_index_size;
+    o.max_total_size = f->options.max_total_size;
     o.begin_file = lmc__begin_one_file;
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
-    o.user = &f;
-    o.alloc_user = f.options.alloc_user;
-    stream = lmc_stdio_stream(f.src);
-    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
+    o.user = f;
+    o.alloc_user = f->options.alloc_user;
+    return lmc_snapshot_restore(&stream, NULL, &o);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
+{
+    return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif
 

@@ -468,6 +468,24 @@ LMC_STATUS lmc_tensor_decode_range(void *dst, size_t size, const void *src, size
                                    uint64_t offset, uint64_t total_size,
                                    const lmc_tensor_options *options, void *ws, size_t ws_size);
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* Elements that differ: their numbers, ascending, and what they are now, one behind another. For
+ * receivers that change single elements of what they have. */
+typedef struct lmc_changes {
+    uint32_t *indices;
+    void *values; /* of any alignment */
+    size_t cap;   /* room for so many, at least one */
+    size_t n;     /* so many are there; more are put behind them */
+} lmc_changes;
+/* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
+ * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
+ * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
+ * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
+ * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
+LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
+                           unsigned width, uint32_t first, size_t *n_compared);
+#endif
+
 #ifndef LMC_NO_SNAPSHOT
 /* -- layer 3: snapshots --
  * A snapshot is a set of source files, restored byte for byte; ranges of a file are tensors, with a

@@ -2284,6 +2284,158 @@ static void test_hostile(void)
 #undef FIRST
 }
 
+/* ==== what has changed ==== */
+
+/* Elements by which two arrays differ, compared one by one. */
+static size_t list_by_hand(uint32_t *indices, uint8_t *values, const uint8_t *src,
+                           const uint8_t *base, size_t n, unsigned width, uint32_t first)
+{
+    size_t i, n_changed = 0;
+    for (i = 0; i < n; i++) {
+        if (memcmp(src + i * width, base + i * width, width) == 0) continue;
+        indices[n_changed] = (uint32_t)(first + i);
+        memcpy(values + n_changed++ * width, src + i * width, width);
+    }
+    return n_changed;
+}
+
+/* In parts of part elements, with room for cap: each list is full when it is taken, but for the
+ * last. Nothing is written behind what is said to be there. */
+static void check_changes(const uint8_t *src, const uint8_t *base, size_t n, unsigned width,
+                          uint32_t first, size_t part, size_t cap)
+{
+    uint32_t *const indices = (uint32_t *)malloc(4 * n + 4), *room;
+    uint8_t *const values = (uint8_t *)malloc(width * n + 1);
+    const size_t n_changed = list_by_hand(indices, values, src, base, n, width, first);
+    size_t i = 0, taken = 0, n_compared;
+    lmc_changes changes;
+    changes.cap = cap;
+    changes.n = 0;
+    room = (uint32_t *)t_tail(&g_dst, 4 * cap);
+    changes.indices = room;
+    changes.values = t_tail(&g_ws, width * cap);
+    for (;;) {
+        const size_t n_part = n - i < part ? n - i : part;
+        n_compared = 99;
+        CHECK_STATUS(lmc_changes_add(&changes, src + i * width, base + i * width, n_part, width,
+                                     (uint32_t)(first + i), &n_compared),
+                     LMC_OK);
+        CHECK(n_compared <= n_part && changes.n <= cap &&
+              (n_compared == n_part || changes.n == cap));
+        i += n_compared;
+        if (n_compared == n_part && i < n) continue;
+        CHECK(changes.n <= n_changed - taken);
+        CHECK(memcmp(room, indices + taken, 4 * changes.n) == 0);
+        CHECK(memcmp(changes.values, values + taken * width, width * changes.n) == 0);
+        taken += changes.n;
+        if (i == n && n_compared == n_part) break;
+        changes.n = 0;
+    }
+    CHECK(taken == n_changed);
+    free(indices);
+    free(values);
+}
+
+static void refuse_changes(lmc_changes changes, const void *src, const void *base, size_t n,
+                           unsigned width, uint32_t first)
+{
+    size_t n_compared = 77;
+    CHECK_STATUS(lmc_changes_add(&changes, src, base, n, width, first, &n_compared),
+                 LMC_ERR_ARGUMENT);
+    CHECK(n_compared == 77);
+}
+
+static void test_changes(void)
+{
+    /* around the steps of 32 bytes and the strips of 8192 */
+    static const size_t sizes[] = {0,    1,    2,    3,    7,    8,    15,   16,   17,   31,
+                                   32,   33,   63,   64,   65,   255,  1023, 1024, 1025, 2047,
+                                   2048, 2049, 4095, 4096, 4097, 8191, 8192, 8193, 8225, 20011};
+    static const unsigned shares[] = {0, 1, 10, 300, 999, 1000}; /* of 1000 elements */
+    uint64_t state = 11;
+    size_t s, i, n_compared;
+    unsigned width, w, share;
+    uint32_t index = 5;
+    uint16_t value = 0;
+    lmc_changes changes;
+    for (width = 1; width <= 8; width *= 2)
+        for (s = 0; s < sizeof sizes / sizeof *sizes; s++)
+            for (share = 0; share < 6; share++) {
+                const size_t n = sizes[s], cap = 1 + t_below(&state, n + 1);
+                uint8_t *const src = t_tail(&g_src, n * width), *const base =
+                                                                    t_tail(&g_base, n * width);
+                for (i = 0; i < n * width; i++) base[i] = src[i] = (uint8_t)t_random(&state);
+                for (i = 0; i < n; i++) /* one byte of each, any of them */
+                    if (t_below(&state, 1000) < shares[share])
+                        src[i * width + t_below(&state, width)] ^=
+                            (uint8_t)(1u << t_below(&state, 8));
+                check_changes(src, base, n, width, 0, n + 1, n + 1);
+                check_changes(src, base, n, width, 7, n + 1, n ? n : 1);
+                check_changes(src, base, n, width, UINT32_MAX - (uint32_t)n + 1, 1 + n / 3, cap);
+                if (n < 300) check_changes(src, base, n, width, 1, 5, 1);
+            }
+    /* By bits: +0 to -0, and one NaN to another; no element is a value that stands for "as it was". */
+    {
+        static const uint16_t before[] = {0x0000, 0x7FC0, 0x7FC0, 0x3F80, 0x8000},
+                              now[] = {0x8000, 0x7FC0, 0x7FC1, 0x3F80, 0x8000};
+        uint32_t indices[5];
+        uint16_t values[5];
+        changes.indices = indices;
+        changes.values = values;
+        changes.cap = 5;
+        changes.n = 0;
+        CHECK_STATUS(lmc_changes_add(&changes, now, before, 5, 2, 0, &n_compared), LMC_OK);
+        CHECK(n_compared == 5 && changes.n == 2 && indices[0] == 0 && indices[1] == 2 &&
+              values[0] == 0x8000 && values[1] == 0x7FC1);
+    }
+    /* A list that is full stays as it is: what is alike is passed, and nothing else. */
+    changes.indices = &index;
+    changes.values = &value;
+    changes.cap = changes.n = 1;
+    {
+        uint8_t *const src = t_tail(&g_src, 20000), *const base = t_tail(&g_base, 20000);
+        memset(src, 3, 20000);
+        memset(base, 3, 20000);
+        CHECK_STATUS(lmc_changes_add(&changes, src, base, 10000, 2, 0, &n_compared), LMC_OK);
+        CHECK(n_compared == 10000 && changes.n == 1);
+        src[19999] = 4;
+        CHECK_STATUS(lmc_changes_add(&changes, src, base, 10000, 2, 0, &n_compared), LMC_OK);
+        CHECK(n_compared < 10000 && changes.n == 1 && index == 5 && value == 0);
+        changes.n = 0;
+        CHECK_STATUS(lmc_changes_add(&changes, src + 2 * n_compared, base + 2 * n_compared,
+                                     10000 - n_compared, 2, (uint32_t)n_compared, &n_compared),
+                     LMC_OK);
+        CHECK(changes.n == 1 && index == 9999);
+        /* the largest number, and one more */
+        changes.n = 0;
+        CHECK_STATUS(lmc_changes_add(&changes, src, base, 10000, 2, UINT32_MAX - 9999, &n_compared),
+                     LMC_OK);
+        CHECK(n_compared == 10000 && changes.n == 1 && index == UINT32_MAX);
+        changes.n = 0;
+        refuse_changes(changes, src, base, 10000, 2, UINT32_MAX - 9998);
+        for (w = 0; w < 20; w++)
+            if (w != 1 && w != 2 && w != 4 && w != 8) refuse_changes(changes, src, base, 100, w, 0);
+        refuse_changes(changes, src, base, SIZE_MAX / 8 + 1, 1, 0);
+        refuse_changes(changes, NULL, base, 1, 2, 0);
+        refuse_changes(changes, src, NULL, 1, 2, 0);
+        changes.n = 2;
+        refuse_changes(changes, src, base, 100, 2, 0);
+        changes.n = changes.cap = 0;
+        refuse_changes(changes, src, base, 100, 2, 0);
+        changes.cap = 1;
+        changes.indices = NULL;
+        refuse_changes(changes, src, base, 100, 2, 0);
+        changes.indices = &index;
+        changes.values = NULL;
+        refuse_changes(changes, src, base, 100, 2, 0);
+        changes.values = &value;
+        CHECK_STATUS(lmc_changes_add(NULL, src, base, 1, 2, 0, &n_compared), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_changes_add(&changes, src, base, 1, 2, 0, NULL), LMC_ERR_ARGUMENT);
+        CHECK_STATUS(lmc_changes_add(&changes, NULL, NULL, 0, 2, 0, &n_compared), LMC_OK);
+        CHECK(n_compared == 0 && changes.n == 0);
+    }
+}
+
 int main(int argc, char **argv)
 {
     lmc_tensor_options largest = options_of(LMC_U8, 22, NULL, 0);
@@ -2297,6 +2449,7 @@ int main(int argc, char **argv)
     g_dst = t_new_guard(((size_t)8 << 20) + 4096);
     g_ws = t_new_guard(lmc_tensor_workspace_size(&largest));
     test_padding();
+    test_changes();
     test_damage_in_place();
     test_missing_base();
     test_two_classes();

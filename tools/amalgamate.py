@@ -128,6 +128,9 @@ def cut(text, defined):
             if value is not None:
                 continue
         if all(kept for kept, _, _ in stack):
+            for name in defined:  # a || b is b if a is known to be false
+                whole[0] = re.sub(r"!defined\(%s\) \|\| " % name, "", whole[0])
+                match = match and CONDITION.match(whole[0])
             if match and set(defined) & set(re.findall(r"\w+", match[2].split("/*")[0])):
                 sys.exit("tools/amalgamate.py cannot cut " + whole[0])
             out += whole

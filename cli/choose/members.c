@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "members.h"
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../sys/attributes.h"
 
@@ -73,7 +73,7 @@ void add_member(struct members *m, const char *path, const char *full, struct so
     struct member *member = &m->list[m->n++];
     memset(member, 0, sizeof *member);
     member->path = path;
-    member->full = copy_string(full, strlen(full));
+    member->full = copy_text(full);
     member->st = s->st;
     member->n_tensors = s->container.n_tensors;
     member->tensors = copy_tensors(s->container.tensors, s->container.n_tensors);

@@ -5,21 +5,14 @@
 
 #include "../sys/platform.h"
 
-#include "../../formats/roles.h"
+#include "../../formats/policy.h"
 #include "../input/links.h"
 #include "../input/source.h"
 
 struct archive;
-struct policy;
+struct options;
 struct rule;
 struct source;
-
-/* How a snapshot is coded. */
-struct coding {
-    enum lmc_level level;        /* --fast, --max, --archive */
-    int no_twins;                /* --no-twins */
-    const struct policy *policy; /* --quant and --policy; may have no rules */
-};
 
 /* What becomes of a tensor of a snapshot that is made. */
 struct choice {
@@ -51,7 +44,7 @@ struct member {
 };
 
 struct members {
-    const struct coding *coding;
+    const struct options *o;
     struct member *list;
     size_t n;
     lmc_twin *twins;      /* storage; NULL: there are none */
@@ -93,3 +86,47 @@ int choose_grouping(const struct members *m, const lmc_base *base);
 /* Directories and small files come first, those of one kind together, for neighbours share trees.
  * The rest keeps its order. Not for files of a snapshot. Nothing refers to members by number. */
 void order_members(struct members *m, const lmc_base *base);
+
+/* -- what repeats something: equal tensors and files, and rounded copies of fp32 masters --
+ *
+ * Twins are found by samples of the files; the library goes without where a sample has deceived,
+ * block by block. A file without tensors, be it a hard link or a copy, counts as one tensor. What
+ * is repeated must come first, so files that hold masters are stored before those that hold the
+ * copies.
+ */
+
+/* Finds the twins among the members, and orders these. */
+int find_twins(struct members *m);
+
+/* -- what consists of parts of the base (parts.c) --
+ *
+ * Tensors that are cut otherwise: a checkpoint of many processes has each tensor in parts, along
+ * its first dimension, one for each process: "w[0:256]", "w[256:512]" (formats/torch_save.h). If
+ * there are more or fewer processes at the next step, the parts are others:
+ *
+ *     base        |   w[0:512]    |   w[512:1024]  |
+ *     snapshot    | w[0:342] | w[342:684] | w[684:] |
+ *
+ * So is a tensor that got more rows.
+ *
+ * Files that are no container: one that got some bytes more in front is like its base, but all of
+ * it is elsewhere:
+ *
+ *     base      | header |   A   |   B   |   C   |
+ *     file      | longer header |   A   |  new  |   C   |
+ *     parts     |      -        | base A|   -   | base C|
+ *
+ * Elements change a little from step to step, all over the file, so whole pieces are not equal. But
+ * every fourth byte mostly is, where it has the sign and the exponent. So places are known by
+ * hashes of each 32 bytes that stand four apart: a rolling hash, one for each of the four
+ * remainders. Where the hash has some value, there is an anchor, in base and file alike. Anchors
+ * that follow one another at one distance from those of the base are a shift. Each file is read
+ * once; memory is bounded, since anchors of larger files are rarer.
+ */
+
+/* Sets the parts of tensors that the base has only in other pieces; returns of how many. The base
+ * must outlive the members. */
+size_t find_parts(struct members *m, const lmc_base *base);
+
+/* The same for files without tensors. *code: an exit code */
+size_t find_shifts(struct members *m, const lmc_base *base, int *code);

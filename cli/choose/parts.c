@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT */
-#include "parts.h"
-
 #include "members.h"
+
 #include "../../formats/torch_save.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 struct parts {
     lmc_base_part *list;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "policy.h"
+#include "quantise.h"
 
 #include "../sys/io.h"
 

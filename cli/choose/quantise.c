@@ -2,11 +2,10 @@
 #include "quantise.h"
 
 #include "members.h"
-#include "policy.h"
 #include "../format/json.h"
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 /* -- pairs of moments: the same name, or path and name, but for what the moments are called -- */
 
@@ -30,7 +29,7 @@ static char *cut_word(const char *text, const char *at, const char *word, const 
 static char *find_home(const char *path, const char *word, const char *kind)
 {
     const char *at = find_word(path, word);
-    return at ? cut_word(path, at, word, kind) : copy_string(path, strlen(path));
+    return at ? cut_word(path, at, word, kind) : copy_text(path);
 }
 
 static struct stem make_stem(struct choice *c, const char *path)
@@ -45,7 +44,7 @@ static struct stem make_stem(struct choice *c, const char *path)
     } else {
         char *cut = cut_word(path, f->word, word, f->names->m);
         stem.text = join_path(cut, name);
-        stem.home = copy_string("", 0);
+        stem.home = copy_text("");
         free(cut);
     }
     return stem;
@@ -128,7 +127,7 @@ static const struct choice *find_weight(const struct choice *const *list, size_t
 {
     const char *name = c->tensor->name, *word = c->meaning.word;
     const struct choice *found = NULL;
-    char *text = copy_string(name, strlen(name));
+    char *text = copy_text(name);
     if (word >= name && word <= name + strlen(name)) {
         const char *after =
             word + strlen(c->meaning.role == ROLE_V ? c->meaning.names->v : c->meaning.names->m);
@@ -185,7 +184,7 @@ static void find_meanings(struct members *m, const struct policy *p)
 static void set_reason(struct choice *c, const char *text)
 {
     free(c->reason);
-    c->reason = copy_string(text, strlen(text));
+    c->reason = copy_text(text);
 }
 
 /* Whether the second moment will be at hand where the first is decoded; *why not. */
@@ -202,7 +201,7 @@ static int can_use_second(const struct choice *c, const struct members *m, const
 
 size_t choose_all(struct members *m, int can_refer)
 {
-    const struct policy *policy = m->coding->policy;
+    const struct policy *policy = m->o->policy;
     size_t n = 0;
     if (policy->n_rules == 0) return 0;
     make_choices(m);
@@ -282,10 +281,10 @@ static void explain_quantizer(struct choice *c, const char *why)
     set_reason(c, text);
 }
 
-static void say_choice(const struct choice *c, const struct members *m, const struct common *o)
+static void say_choice(const struct choice *c, const struct members *m)
 {
     const char *path = name_of_member(&m->list[c->member]);
-    if (o->verbosity < 2 || !c->rule) return;
+    if (m->o->verbosity < 2 || !c->rule) return;
     lmc_quantizer_info info = get_info(c);
     if (info.is_lossless)
         say(path, "%.200s (%s): exact: %s", c->tensor->name, role_names[c->meaning.role],
@@ -355,11 +354,6 @@ static int identify_tensor(lmc_tensor *alone, struct members *m, size_t number, 
     return status == LMC_OK ? CODE_OK : fail_status(m->list[number].full, status);
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp((*(const lmc_tensor *const *)a)->name, (*(const lmc_tensor *const *)b)->name);
-}
-
 /* Once for all tensors: most bases have none, and a base may have as many tensors as there are. */
 static void list_lossy(struct members *m)
 {
@@ -374,7 +368,7 @@ static void list_lossy(struct members *m)
             m->lossy[m->n_lossy++] = &f->tensors[k];
         }
     }
-    if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, by_name);
+    if (m->n_lossy) qsort(m->lossy, m->n_lossy, sizeof *m->lossy, compare_named);
 }
 
 /* Sets t->loss, if the base has the same tensor, quantised: it must not be quantised again. */
@@ -398,7 +392,7 @@ static int find_former_loss(struct members *m, size_t number, lmc_tensor *t)
     return CODE_OK;
 }
 
-int fit_quantizers(struct members *m, size_t number, const struct common *o)
+int fit_quantizers(struct members *m, size_t number)
 {
     struct member *member = &m->list[number];
     int code = CODE_OK;
@@ -410,41 +404,41 @@ int fit_quantizers(struct members *m, size_t number, const struct common *o)
             set_reason(c, "quantised already, as it is in the base");
         else if (c->is_wanted) code = fit_quantizer(c, m);
         if (code == CODE_OK && is_quantised(c)) attach_quantizer(&member->tensors[k], c);
-        if (code == CODE_OK) say_choice(c, m, o);
+        if (code == CODE_OK) say_choice(c, m);
     }
     return code;
 }
 
 /* -- what the rules did: JSON in the metadata of the snapshot -- */
 
-static json_t *make_json_choice(const struct choice *c, const struct members *m)
+static void put_json_choice(struct json_writer *w, const struct choice *c, const struct members *m)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     lmc_quantizer_info info = get_info(c);
-    set_json_text(object, "path", m->list[c->member].path);
-    set_json_text(object, "name", c->tensor->name);
-    set_json(object, "role", json_string(role_names[c->meaning.role]));
+    begin_json(w, NULL, '{');
+    put_json_text(w, "path", m->list[c->member].path);
+    put_json_text(w, "name", c->tensor->name);
+    put_json(w, "role", json_string(role_names[c->meaning.role]));
     if (c->partner) {
-        set_json_text(object, "partner_path", m->list[c->partner->member].path);
-        set_json_text(object, "partner", c->partner->tensor->name);
+        put_json_text(w, "partner_path", m->list[c->partner->member].path);
+        put_json_text(w, "partner", c->partner->tensor->name);
     }
     if (c->weight) {
-        set_json_text(object, "weight_path", m->list[c->weight->member].path);
-        set_json_text(object, "weight", c->weight->tensor->name);
+        put_json_text(w, "weight_path", m->list[c->weight->member].path);
+        put_json_text(w, "weight", c->weight->tensor->name);
     }
-    set_json(object, "rule", make_json_string(c->rule->text, strlen(c->rule->text)));
-    set_json(object, "choice",
+    put_json_bytes(w, "rule", c->rule->text, strlen(c->rule->text));
+    put_json(w, "choice",
              json_string(info.is_lossless ? "lossless"
                          : info.is_grid   ? "grid"
                                           : "k-means"));
-    set_json(object, "reason", json_string(c->reason));
+    put_json(w, "reason", json_string(c->reason));
     if (!info.is_lossless) {
-        set_json_number(object, "codes", info.n_codes);
-        set_json(object, "measure", json_string(name_measure(&info.loss)));
-        set_json_real(object, "error", info.loss.error);
-        set_json_real(object, "bits", info.bits);
+        put_json_number(w, "codes", info.n_codes);
+        put_json(w, "measure", json_string(name_measure(&info.loss)));
+        put_json_real(w, "error", info.loss.error);
+        put_json_real(w, "bits", info.bits);
     }
-    return object;
+    end_json(w, '}');
 }
 
 static size_t count_quantised(const struct members *m)
@@ -458,28 +452,27 @@ static size_t count_quantised(const struct members *m)
 
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m)
 {
-    const struct policy *policy = m->coding->policy;
+    const struct policy *policy = m->o->policy;
     char *text = NULL;
     size_t size, n = 0;
     FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
     struct json_writer w;
     enum lmc_status status = LMC_OK;
-    init_json_writer(&w, NULL, f, JSON_COMPACT);
+    init_json_writer(&w, f, JSON_COMPACT);
     begin_json(&w, NULL, '{');
     begin_json(&w, "rules", '[');
     for (size_t i = 0; i < policy->n_rules; i++)
-        put_json(&w, NULL, make_json_string(policy->rules[i].text, strlen(policy->rules[i].text)));
+        put_json_bytes(&w, NULL, policy->rules[i].text, strlen(policy->rules[i].text));
     end_json(&w, ']');
     begin_json(&w, "tensors", '[');
     for (size_t i = 0; i < m->n; i++)
         for (size_t k = 0; k < m->list[i].n_tensors && m->list[i].choices; k++)
             if (m->list[i].choices[k].rule) {
-                put_json(&w, NULL, make_json_choice(&m->list[i].choices[k], m));
+                put_json_choice(&w, &m->list[i].choices[k], m);
                 n++;
             }
     end_json(&w, ']');
     end_json(&w, '}');
-    (void)finish_json(&w);
     if (fclose(f) != 0) check_memory(NULL);
     if (n) status = lmc_writer_add_metadata(writer, POLICY_KEY, text, size);
     free(text);
@@ -502,14 +495,14 @@ static const struct member *find_quantised_archive(struct members *m)
     return NULL;
 }
 
-void say_of_quantised(struct members *m, const char *name, const struct common *o)
+void say_of_quantised(struct members *m, const char *name)
 {
-    const struct member *archive = o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
+    const struct member *archive = m->o->verbosity >= 2 ? find_quantised_archive(m) : NULL;
     if (archive)
         say(name_of_member(archive), "is a ZIP archive, whose checksums stay those of what was "
                                      "quantised: when it is restored, PyTorch loads it, but "
                                      "'unzip -t' complains");
-    if (is_lossy(m->coding->policy) && count_quantised(m) == 0)
+    if (is_lossy(m->o->policy) && count_quantised(m) == 0)
         say(name, "no tensor was quantised: no rule matches one that can be; '-v' tells more, and "
                   "'lmc help quant'");
 }

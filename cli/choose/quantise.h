@@ -7,10 +7,10 @@
 #pragma once
 
 #include "../sys/platform.h"
+#include "../../formats/policy.h"
 
 struct choice;
 struct members;
-struct common;
 
 /* Sets what the rules say of each tensor. can_refer: the output is a file, which can be read again.
  * Returns how many are to be quantised. */
@@ -23,7 +23,7 @@ int is_quantised(const struct choice *c);
 void attach_quantizer(lmc_tensor *t, struct choice *c);
 
 /* Of the member of that number, which is written next. */
-int fit_quantizers(struct members *m, size_t number, const struct common *o);
+int fit_quantizers(struct members *m, size_t number);
 
 /* Key of the metadata: the rules and what they did, as JSON. */
 #define POLICY_KEY "lmc.policy"
@@ -32,4 +32,12 @@ int fit_quantizers(struct members *m, size_t number, const struct common *o);
 enum lmc_status record_choices(lmc_writer *writer, const struct members *m);
 
 /* Says if rules did nothing, also with -q; with -v, what restored files of PyTorch are. */
-void say_of_quantised(struct members *m, const char *name, const struct common *o);
+void say_of_quantised(struct members *m, const char *name);
+
+/* -- the rules of --quant and --policy (policy.c); what they say: formats/policy.h -- */
+
+/* Adds a rule. CODE_OK, or CODE_USAGE, reported. */
+int add_rule(struct policy *p, const char *text);
+
+/* Adds what the file at path says. CODE_OK, or what was reported. */
+int read_policy(struct policy *p, const char *path);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT */
-#include "twins.h"
-
 #include "members.h"
+
 #include "../format/print.h"
 #include "../input/archive.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 /* Elements of a tensor that are compared. 64 of two trained tensors never agree by chance. If they
  * agree and others do not, in a copy that has changed a little, it is still coded against it. */
@@ -130,7 +129,7 @@ static int sample_candidate(struct members *m, struct candidate *c, int is_scatt
         size /= 2;
     }
     *is_constant = memcmp(sample, sample + width, size - width) == 0;
-    c->hash = hash_bytes(hash_bytes(0xCBF29CE484222325u, c->dtype, strlen(c->dtype)), sample, size);
+    c->hash = hash_bytes(hash_bytes(FNV_START, c->dtype, strlen(c->dtype)), sample, size);
     return CODE_OK;
 }
 

@@ -39,32 +39,24 @@ void print_text(const void *text, size_t size)
     }
 }
 
-void print_name(const char *name) { print_text(name, strlen(name)); }
-
-void print_dtype(const char *dtype)
+void print(const char *format, ...)
 {
-    const size_t size = strlen(dtype);
-    print_name(dtype);
-    printf("%*s ", size < 8 ? (int)(8 - size) : 0, "");
+    const size_t size = strlen(format), is_line = size && format[size - 1] == '\n';
+    va_list list;
+    va_start(list, format);
+    char *text = format_list(format, list);
+    va_end(list);
+    print_text(text, strlen(text) - is_line);
+    if (is_line) putchar('\n');
+    free(text);
 }
 
-void format_hex(char *text, const void *data, size_t size)
+char *format_hex(char *text, const void *data, size_t size)
 {
     text[0] = 0;
     for (size_t i = 0; i < size; i++)
         snprintf(text + 2 * i, 3, "%02x", ((const unsigned char *)data)[i]);
-}
-
-void format_fingerprint(char text[2 * LMC_FINGERPRINT_SIZE + 1], const uint8_t *fingerprint)
-{
-    format_hex(text, fingerprint, LMC_FINGERPRINT_SIZE);
-}
-
-uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) /* FNV-1a */
-{
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * 0x100000001B3u;
-    return hash;
+    return text;
 }
 
 int parse_fingerprint(uint8_t *fingerprint, const char *text)
@@ -75,6 +67,5 @@ int parse_fingerprint(uint8_t *fingerprint, const char *text)
         if (sscanf(text + 2 * i, "%2x", &byte) != 1) return 0;
         fingerprint[i] = (uint8_t)byte;
     }
-    format_fingerprint(again, fingerprint);
-    return strcmp(again, text) == 0;
+    return strcmp(format_hex(again, fingerprint, LMC_FINGERPRINT_SIZE), text) == 0;
 }

@@ -17,23 +17,39 @@ void format_size(char *text, size_t cap, uint64_t size);
 /* "[3,4]", cut to fit; of LMC_MAX_RANK * 21 + 3 bytes it is whole. */
 void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
-/* As a terminal may have it. */
-void print_name(const char *name);
+/* As printf(), and as a terminal may have it: all that is printed is escaped, but for a line feed at
+ * the end of the format. */
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 2)))
+#endif
+void print(const char *format, ...);
 void print_text(const void *text, size_t size);
-
-/* The first column of a line: a dtype, which is a string from the file, too, or another word. */
-void print_dtype(const char *dtype);
 
 /* -- numbers in hexadecimal digits -- */
 
-/* text: of 2 * size + 1 bytes */
-void format_hex(char *text, const void *data, size_t size);
+/* text: of 2 * size + 1 bytes, which is returned */
+char *format_hex(char *text, const void *data, size_t size);
 
-/* The same for a fingerprint. */
-void format_fingerprint(char text[2 * LMC_FINGERPRINT_SIZE + 1], const uint8_t *fingerprint);
-
-/* FNV-1a: goes on from hash, which begins as 0xCBF29CE484222325. */
-uint64_t hash_bytes(uint64_t hash, const void *data, size_t size);
-
-/* The fingerprint of which text is the form that format_fingerprint() gives; 0: it is none. */
+/* The fingerprint of which text is the form that format_hex() gives; 0: it is none. */
 int parse_fingerprint(uint8_t *fingerprint, const char *text);
+
+/* -- lists of lmc_tensor (tensors.c) -- */
+
+/* A copy in one piece of memory, strings and shapes included; NULL for none. */
+lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n);
+
+int is_same_shape(const lmc_tensor *a, const lmc_tensor *b);
+
+/* Same dtype, size and shape. */
+int is_same_kind(const lmc_tensor *a, const lmc_tensor *b);
+
+void sort_by_path(const lmc_file **list, size_t n);
+
+/* The files in the order of their paths. To be freed. */
+const lmc_file **sort_files(const lmc_base *files);
+
+/* For messages and JSON. */
+const char *name_measure(const lmc_loss *loss);
+
+/* How many tensors of the file were quantised. */
+size_t count_lossy(const lmc_file *f);

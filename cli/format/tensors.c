@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tensors.h"
+#include "print.h"
 
 lmc_tensor *copy_tensors(const lmc_tensor *from, size_t n)
 {
@@ -41,14 +41,9 @@ int is_same_kind(const lmc_tensor *a, const lmc_tensor *b)
 
 static const char *const measure_names[] = {"none", "update", "relative", "nmse"};
 
-static int compare_files_by_path(const void *a, const void *b)
-{
-    return strcmp((*(const lmc_file *const *)a)->path, (*(const lmc_file *const *)b)->path);
-}
-
 void sort_by_path(const lmc_file **list, size_t n)
 {
-    if (n) qsort((void *)list, n, sizeof *list, compare_files_by_path);
+    if (n) qsort((void *)list, n, sizeof *list, compare_named);
 }
 
 const lmc_file **sort_files(const lmc_base *files)

@@ -2,7 +2,7 @@
 #include "archive.h"
 
 #include "../../formats/container_check.h"
-#include "common.h"
+#include "options.h"
 #include "source.h"
 #include "../sys/io.h"
 
@@ -107,7 +107,7 @@ void close_archive(struct archive *a)
 
 uint64_t archive_size(const struct archive *a) { return (uint64_t)a->st.st_size - a->start; }
 
-int open_archive_file(struct archive *a, const char *path, const struct common *o)
+int open_archive_file(struct archive *a, const char *path, const struct options *o)
 {
     memset(a, 0, sizeof *a);
     a->o = o;
@@ -128,7 +128,7 @@ int open_archive_file(struct archive *a, const char *path, const struct common *
     return CODE_OK;
 }
 
-int open_archive_of_source(struct archive *a, struct source *s, const struct common *o)
+int open_archive_of_source(struct archive *a, struct source *s, const struct options *o)
 {
     memset(a, 0, sizeof *a);
     a->o = o;
@@ -210,7 +210,7 @@ static enum lmc_status check_whole_file(const lmc_file *f, void *data)
     return status == LMC_OK && !is_same ? LMC_ERR_CORRUPT : status;
 }
 
-int open_archive_index(struct archive *a, const char *path, const struct common *o)
+int open_archive_index(struct archive *a, const char *path, const struct options *o)
 {
     const int code = open_archive_file(a, path, o);
     return code == CODE_OK ? read_archive_index(a, NULL) : code;

@@ -12,12 +12,12 @@
 
 #include "../../formats/container.h"
 
-struct common;
+struct options;
 struct source;
 
 struct archive {
     const char *name;
-    const struct common *o;
+    const struct options *o;
     int fd;
     uint64_t start; /* of the snapshot in the file */
     struct stat st;
@@ -74,13 +74,13 @@ void close_archive(struct archive *a);
 uint64_t archive_size(const struct archive *a);
 
 /* Opens the file and looks whether it is a delta. */
-int open_archive_file(struct archive *a, const char *path, const struct common *o);
+int open_archive_file(struct archive *a, const char *path, const struct options *o);
 
 /* The same, and reads its index without a base. */
-int open_archive_index(struct archive *a, const char *path, const struct common *o);
+int open_archive_index(struct archive *a, const char *path, const struct options *o);
 
 /* Opens a snapshot that is being read from a regular file from front to back. */
-int open_archive_of_source(struct archive *a, struct source *s, const struct common *o);
+int open_archive_of_source(struct archive *a, struct source *s, const struct options *o);
 
 /* base: NULL for one that is no delta, or that is only listed. try_ reports nothing. */
 enum lmc_status try_archive_index(struct archive *a, const lmc_base *base);

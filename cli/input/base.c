@@ -2,8 +2,7 @@
 #include "base.h"
 
 #include "../format/print.h"
-#include "../format/tensors.h"
-#include "common.h"
+#include "options.h"
 #include "source_tree.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -51,7 +50,7 @@ static int take_known_fingerprints(const struct base *b, struct base_file *f)
 
 /* b: the argument, some view of which the file belongs to */
 static int identify_base_file(const struct base *b, struct base_file *f, struct source *s,
-                              const struct common *o)
+                              const struct options *o)
 {
     lmc_stream stream;
     struct stat st;
@@ -76,7 +75,7 @@ static struct base_file *add_base_file(struct base *b, const char *path, char *f
 {
     struct base_file *f =
         (struct base_file *)append(&b->files, &b->n_files, &b->room, sizeof *b->files);
-    f->file.path = f->path = copy_string(path, strlen(path));
+    f->file.path = f->path = copy_text(path);
     f->full = full;
     f->st = *st;
     f->file.kind = S_ISDIR(st->st_mode) ? LMC_FILE_DIRECTORY : LMC_FILE_REGULAR;
@@ -92,7 +91,7 @@ struct taking {
     int is_strict;                 /* a single file must be what its name says, or is plain bytes */
 };
 
-static int take_file(struct base *b, const struct taking *t, size_t i, const struct common *o)
+static int take_file(struct base *b, const struct taking *t, size_t i, const struct options *o)
 {
     const char *path = t->entries->entries[i].path;
     char *full = join_path(b->name, path);
@@ -122,7 +121,7 @@ static int take_file(struct base *b, const struct taking *t, size_t i, const str
 }
 
 /* What a base of files consists of. */
-static int list_base(struct listing *l, const struct base *b, const struct common *o)
+static int list_base(struct listing *l, const struct base *b, const struct options *o)
 {
     struct stat st;
     memset(l, 0, sizeof *l);
@@ -148,7 +147,7 @@ static enum lmc_status read_base_file(void *user, size_t number, uint64_t offset
     return b->all->code == CODE_OK ? LMC_OK : LMC_ERR_READ;
 }
 
-static int take_files(struct base *b, const struct taking *t, const struct common *o)
+static int take_files(struct base *b, const struct taking *t, const struct options *o)
 {
     int code = CODE_OK;
     forget_base_files(b); /* of an attempt for the input before this one */
@@ -165,7 +164,8 @@ static int take_files(struct base *b, const struct taking *t, const struct commo
     return CODE_OK;
 }
 
-static int take_base_files(struct base *b, int is_identified, int is_strict, const struct common *o)
+static int take_base_files(struct base *b, int is_identified, int is_strict,
+                           const struct options *o)
 {
     struct listing l;
     const struct taking t = {is_identified ? b : NULL, &l, NULL, is_strict};
@@ -224,7 +224,7 @@ static enum lmc_status read_archive_file(void *user, size_t number, uint64_t off
 
 /* -- finding the right one -- */
 
-int open_base(struct base *b, const struct common *o)
+int open_base(struct base *b, const struct options *o)
 {
     struct stat st;
     int fd;
@@ -252,7 +252,7 @@ int open_base(struct base *b, const struct common *o)
     return CODE_OK;
 }
 
-int identify_base_as(struct base *b, int is_strict, const struct common *o)
+int identify_base_as(struct base *b, int is_strict, const struct options *o)
 {
     int code = open_base(b, o);
     if (code != CODE_OK || b->state >= BASE_IDENTIFIED) return code;
@@ -264,7 +264,7 @@ int identify_base_as(struct base *b, int is_strict, const struct common *o)
     return CODE_OK;
 }
 
-int identify_base(struct base *b, const struct common *o) { return identify_base_as(b, 1, o); }
+int identify_base(struct base *b, const struct options *o) { return identify_base_as(b, 1, o); }
 
 /* -- files by the tables of a delta -- */
 
@@ -317,7 +317,7 @@ static void free_view(struct base *view)
     free(view);
 }
 
-static int make_view(struct base *b, const lmc_reader *reader, const struct common *o)
+static int make_view(struct base *b, const lmc_reader *reader, const struct options *o)
 {
     struct listing l;
     struct taking t = {b, &l, NULL, 0};
@@ -345,7 +345,7 @@ static int make_view(struct base *b, const lmc_reader *reader, const struct comm
     return code;
 }
 
-struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code)
+struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code)
 {
     for (int attempt = 0; attempt < 2; attempt++) {
         for (struct base *view = b; view; view = next_view(b, view))
@@ -365,7 +365,7 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
 /* -- making it ready -- */
 
 /* The base of an open delta. */
-static int find_next(struct archive *a, struct base **base, const struct common *o)
+static int find_next(struct archive *a, struct base **base, const struct options *o)
 {
     char *made_with = NULL;
     int code;
@@ -454,7 +454,7 @@ static void add_walked(struct walked *l, struct base *b)
 }
 
 /* Down to what needs no base, or is ready: *ready, else NULL. */
-static int walk_down(struct walked *l, struct base *b, struct base **ready, const struct common *o)
+static int walk_down(struct walked *l, struct base *b, struct base **ready, const struct options *o)
 {
     for (;;) {
         struct base *next = NULL;
@@ -473,7 +473,7 @@ static int walk_down(struct walked *l, struct base *b, struct base **ready, cons
     }
 }
 
-int prepare_base(struct base *b, const struct common *o)
+int prepare_base(struct base *b, const struct options *o)
 {
     struct base *ready;
     struct walked l = {0};
@@ -485,7 +485,7 @@ int prepare_base(struct base *b, const struct common *o)
     return code;
 }
 
-int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o)
+int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o)
 {
     struct base *b;
     int code;
@@ -510,7 +510,7 @@ static int may_be_plain(const struct archive *a)
 }
 
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
-                          const struct common *o)
+                          const struct options *o)
 {
     struct stat st;
     int code = CODE_OK, is_tree = !is_dash(path) && stat(path, &st) == 0 && S_ISDIR(st.st_mode);
@@ -567,12 +567,12 @@ char *name_base(const struct base *b)
 {
     char *path = copy_without_slashes(b->name);
     const char *const last = base_name(path);
-    char *name = *last && *last != '/' && !is_dot(last) ? copy_string(last, strlen(last)) : NULL;
+    char *name = *last && *last != '/' && !is_dot(last) ? copy_text(last) : NULL;
     free(path);
     return name;
 }
 
-int choose_base(const struct base **base, const struct common *o)
+int choose_base(const struct base **base, const struct options *o)
 {
     struct base *first = o->bases->n ? &o->bases->list[0] : NULL;
     int code = CODE_OK;
@@ -588,7 +588,7 @@ int choose_base(const struct base **base, const struct common *o)
     return code;
 }
 
-int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o)
+int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o)
 {
     struct archive a = {0};
     int code = read_head(s, LMC_FILE_HEADER_SIZE);
@@ -625,7 +625,7 @@ static int check_views(const struct base *b)
     return code;
 }
 
-int check_bases(const struct common *o)
+int check_bases(const struct options *o)
 {
     int code = CODE_OK;
     for (size_t i = 0; i < o->bases->n && code == CODE_OK; i++)

@@ -44,7 +44,7 @@
 
 struct base;
 struct bases;
-struct common;
+struct options;
 
 /* -- of a damaged one: a copy, the files that it was made from, or what is intact -- */
 
@@ -52,7 +52,7 @@ struct common;
 int have_same_tensors(const lmc_file *a, const lmc_file *b);
 
 /* Whether c, which is made ready, can be read for the damaged snapshot b. */
-int can_stand_in(struct base *c, const struct base *b, const struct common *o);
+int can_stand_in(struct base *c, const struct base *b, const struct options *o);
 
 /* Where there is damage and no copy: reads what is intact all the same, block by block. */
 enum lmc_status read_intact(struct base *b, enum lmc_status damage, size_t number, uint64_t offset,
@@ -133,17 +133,17 @@ struct base {
 };
 
 /* Sees to it that is_archive, and of a snapshot whether it is a delta, is known. */
-int open_base(struct base *b, const struct common *o);
+int open_base(struct base *b, const struct options *o);
 
 /* Sees to it that the fingerprint is known. Files are read for that. */
-int identify_base(struct base *b, const struct common *o);
+int identify_base(struct base *b, const struct options *o);
 
 /* is_strict: a file must be what its name says, otherwise it is plain bytes. */
-int identify_base_as(struct base *b, int is_strict, const struct common *o);
+int identify_base_as(struct base *b, int is_strict, const struct options *o);
 
 /* The view of a base of files that the delta wants; NULL: there is none, or *code. The first way
  * of foreign-bases.md, and for what was looked at before the second, too. */
-struct base *find_view(struct base *b, struct archive *delta, const struct common *o, int *code);
+struct base *find_view(struct base *b, struct archive *delta, const struct options *o, int *code);
 
 /* 16 digits are enough to tell fingerprints apart, by eye or by grep. */
 #define SHORT_FINGERPRINT 8
@@ -151,24 +151,24 @@ struct base *find_view(struct base *b, struct archive *delta, const struct commo
 /* Reports that none of the bases is the one that is wanted; CODE_BASE. name: of what wants it;
  * made_with: what it was called when the delta was made, or NULL. */
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
-              const struct common *o);
+              const struct options *o);
 
 /* The base of the delta, by its fingerprint; NULL: there is none, or *code says what was reported.
  * An open delta may get a reader by this. Arguments are looked at by what that costs: whole
  * snapshots; files, all of which must be read; deltas, which need a base. Then snapshots in the
  * places, and what the delta names as its base, if that lies beside it. A delta whose own base is
  * being looked for is returned if there is no other: prepare_base() tells that they form a loop. */
-struct base *find_base(struct archive *delta, const struct common *o, int *code);
+struct base *find_base(struct archive *delta, const struct options *o, int *code);
 
 /* Another copy of a snapshot that is damaged, among the arguments, in the places to look, or beside
  * it; or the files that it was made from; ready to be read. NULL: there is none. */
 struct base *find_instead(struct base *b);
 
 /* What an open delta is to be read with; *base: NULL if it is none. */
-int find_base_of_archive(struct archive *a, const lmc_base **base, const struct common *o);
+int find_base_of_archive(struct archive *a, const lmc_base **base, const struct options *o);
 
 /* Sees to it that the base can be read; of a delta, finds its own base among the arguments. */
-int prepare_base(struct base *b, const struct common *o);
+int prepare_base(struct base *b, const struct options *o);
 
 /* Its fingerprint and, if it is known, what it was called when the delta was made. To be freed. */
 char *describe_base(const uint8_t *wanted, const char *made_with);
@@ -177,16 +177,16 @@ char *describe_base(const uint8_t *wanted, const char *made_with);
 char *name_base(const struct base *b);
 
 /* What a new snapshot is coded against; NULL: nothing. */
-int choose_base(const struct base **base, const struct common *o);
+int choose_base(const struct base **base, const struct options *o);
 
 /* What the snapshot that begins at s is restored with; NULL: it is no delta. */
-int choose_base_of_source(const lmc_base **base, struct source *s, const struct common *o);
+int choose_base_of_source(const lmc_base **base, struct source *s, const struct options *o);
 
 /* Adds one to the arguments. name must outlive them. Pointers to others are no longer valid. */
 struct base *add_base(struct bases *bases, const char *name);
 
 /* That what was read of the bases is what was identified: to be asked before an output is named. */
-int check_bases(const struct common *o);
+int check_bases(const struct options *o);
 
 void free_bases(struct bases *bases);
 void close_base(struct base *b);
@@ -195,7 +195,7 @@ void close_base(struct base *b);
  * directory of them, which are those of p. Nothing is read of these but headers. To be closed in
  * any case, by close_archive() and close_base(). */
 int open_archive_or_plain(struct archive *a, struct base *p, const char *path,
-                          const struct common *o);
+                          const struct options *o);
 
 /* What the file holds, as far as its format tells. */
 const struct container *container_of(const struct base_file *f);
@@ -208,17 +208,17 @@ void add_search(struct bases *bases, const char *directory);
 
 /* Prints where the links of a delta's chain are, from its base down, as far as that can be told
  * without reading them; "missing" for the first that is nowhere. */
-void print_chain(struct archive *delta, const struct common *o);
+void print_chain(struct archive *delta, const struct options *o);
 
 /* Names the arguments that nothing was coded against. all_must_be: needed; otherwise that is told
  * only if none was: who restores may name more than a chain has. */
-void say_unused_bases(int all_must_be, const struct common *o);
+void say_unused_bases(int all_must_be, const struct options *o);
 
 /* A base must outlive its deltas: it is not removed as a source (NULL: none is removed), nor
  * changed by an output (NULL: none). Bases are the arguments, and every link that was found so far:
  * ask before writing, and once more when all is read. may_replace: what is restored may take the
  * place of a base of files, if the user forces that. */
-int protect_bases(const char *source, const char *output, int may_replace, const struct common *o);
+int protect_bases(const char *source, const char *output, int may_replace, const struct options *o);
 
 /* That what is compressed is no link that its own base needs, and holds none. The base is ready. */
-int check_source(const char *source, const struct common *o);
+int check_source(const char *source, const struct options *o);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 
 #include "base.h"
-#include "common.h"
+#include "options.h"
 #include "links.h"
 #include "second_look.h"
 #include "../sys/io.h"
@@ -128,7 +128,7 @@ static int compare_links(struct comparison *c)
 }
 
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct common *o, size_t *n_files)
+                    const struct options *o, size_t *n_files)
 {
     struct comparison c = {0};
     struct source s;

@@ -2,7 +2,7 @@
 #include "archive.h"
 
 #include "../../include/lmc_salvage.h"
-#include "common.h"
+#include "options.h"
 
 #define STEP ((size_t)64 << 10)
 #define DAMAGE_BUDGET ((uint64_t)256 << 20) /* to look for it: no less than is decoded at once */

@@ -2,7 +2,7 @@
 #include "base.h"
 
 #include "../format/print.h"
-#include "common.h"
+#include "options.h"
 #include "../sys/attributes.h"
 
 /* -- where the base may be -- */
@@ -58,7 +58,7 @@ static struct base *add_found(struct bases *all, const char *path)
     if (b) return b;
     b = (struct base *)resize(NULL, 1, sizeof *b);
     memset(b, 0, sizeof *b);
-    b->name = b->own_name = copy_string(path, strlen(path));
+    b->name = b->own_name = copy_text(path);
     b->all = all;
     b->next_found = all->found;
     return all->found = b;
@@ -104,7 +104,7 @@ static struct base **list_snapshots_of(struct bases *all, const uint8_t *fingerp
 /* The search for the base of a delta. */
 struct hunt {
     struct archive *delta;
-    const struct common *o;
+    const struct options *o;
     struct base *visited; /* the wanted one, but its own base is being looked for: kept for later */
     int damaged;          /* what was reported of snapshots that cannot be read; others may do */
     int code;             /* then nothing more is looked at */
@@ -215,7 +215,7 @@ static struct base *look_for_base(struct hunt *h)
     return b;
 }
 
-struct base *find_base(struct archive *delta, const struct common *o, int *code)
+struct base *find_base(struct archive *delta, const struct options *o, int *code)
 {
     struct hunt h = {delta, o, NULL, CODE_OK, CODE_OK};
     struct base *b = look_for_base(&h);
@@ -231,7 +231,7 @@ struct base *find_base(struct archive *delta, const struct common *o, int *code)
 /* -- in place of a damaged one -- */
 
 /* What a snapshot was made from, by its name, if that still lies beside it. */
-static struct base *find_source_of(struct base *b, const struct common *o)
+static struct base *find_source_of(struct base *b, const struct options *o)
 {
     struct base *c = NULL;
     struct stat st;
@@ -245,7 +245,7 @@ static struct base *find_source_of(struct base *b, const struct common *o)
 
 struct base *find_instead(struct base *b)
 {
-    const struct common *o = b->archive.o;
+    const struct options *o = b->archive.o;
     struct bases *all = b->all;
     const int code = all->code;
     struct base **copies, *found = NULL;
@@ -277,31 +277,27 @@ static const struct place_entry *locate(const uint8_t *wanted, struct places *p)
 }
 
 /* The end of a chain, which is no snapshot: perhaps it lies there as it is. last: what needs it. */
-static void print_missing(const char *last, const uint8_t *wanted, const struct common *o)
+static void print_missing(const char *last, const uint8_t *wanted, const struct options *o)
 {
     struct archive a = {0};
     char text[2 * SHORT_FINGERPRINT + 1], *path = NULL;
-    format_hex(text, wanted, SHORT_FINGERPRINT);
     a.fd = -1;
     if (open_archive_file(&a, last, o) == CODE_OK) path = find_name_beside(&a);
     close_archive(&a);
     for (size_t i = 0; i < o->bases->n && !path; i++)
         if (!o->bases->list[i].is_known && !o->bases->list[i].is_place)
-            path = copy_string(o->bases->list[i].name, strlen(o->bases->list[i].name));
-    printf("%s", text);
-    if (path) {
-        printf(", perhaps ");
-        print_name(path);
-        printf(" ('lmc -t' reads it and tells)");
-    } else printf(" is not beside it");
+            path = copy_text(o->bases->list[i].name);
+    printf("%s", format_hex(text, wanted, SHORT_FINGERPRINT));
+    if (path) print(", perhaps %s ('lmc -t' reads it and tells)", path);
+    else printf(" is not beside it");
     free(path);
 }
 
-void print_chain(struct archive *delta, const struct common *o)
+void print_chain(struct archive *delta, const struct options *o)
 {
     enum { MOST = 8 };
     uint8_t wanted[LMC_FINGERPRINT_SIZE];
-    char *last = copy_string(delta->name, strlen(delta->name));
+    char *last = copy_text(delta->name);
     int needs_more = 1;
     size_t n = 0;
     memcpy(wanted, delta->wanted, sizeof wanted);
@@ -310,15 +306,12 @@ void print_chain(struct archive *delta, const struct common *o)
     printf("  chain    ");
     while (needs_more) {
         const struct place_entry *e = locate(wanted, &o->bases->places);
-        if (n++ < MOST && e) {
-            printf("%s", n > 1 ? " <- " : "");
-            print_name(e->path);
-        }
+        if (n++ < MOST && e) print("%s%s", n > 1 ? " <- " : "", e->path);
         if (!e || n > o->bases->places.n) break; /* or they go round */
         needs_more = e->is_delta;
         memcpy(wanted, e->wanted, sizeof wanted);
         free(last);
-        last = copy_string(e->path, strlen(e->path));
+        last = copy_text(e->path);
         char *directory =
             directory_of(e->path); /* where the next one may be: e is not valid then */
         add_places(&o->bases->places, directory);
@@ -329,13 +322,6 @@ void print_chain(struct archive *delta, const struct common *o)
     if (needs_more) print_missing(last, wanted, o);
     putchar('\n');
     free(last);
-}
-
-static int is_same_file(const char *a, const char *b)
-{
-    struct stat st, other;
-    return strcmp(a, b) == 0 ||
-           (stat(a, &st) == 0 && stat(b, &other) == 0 && same_file(&st, &other));
 }
 
 /* "hf-1" or "hf-1.lmc" of "runs/hf-1.lmc". */
@@ -362,7 +348,7 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
     if (p->n_directories == 0) return used;
     for (size_t i = 0; i < p->n; i++) {
         const struct place_entry *e = &p->list[i];
-        if (e->is_given || is_same_file(e->path, name)) continue;
+        if (e->is_given || strcmp(e->path, name) == 0 || is_same_file(e->path, name)) continue;
         if (n++ == 0 || (made_with && is_called(e->path, made_with))) shown = e;
     }
     if (shown && n > 1 && !(made_with && is_called(shown->path, made_with))) shown = NULL;
@@ -376,9 +362,8 @@ static size_t list_places(char *text, size_t cap, size_t used, const struct plac
                                  "; none of the %llu other .lmc files %s restores that",
                                  (unsigned long long)n, where);
     if (!shown || used >= cap) return used;
-    format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT);
-    return used +
-           (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path, fingerprint);
+    return used + (size_t)snprintf(text + used, cap - used, ": %.150s is %s", shown->path,
+                                   format_hex(fingerprint, shown->fingerprint, SHORT_FINGERPRINT));
 }
 
 /* Arguments that need a base, too, which is nowhere: all is said at once. */
@@ -392,13 +377,13 @@ static void say_others_missing(const uint8_t *wanted, struct places *p)
         if (!e->is_given || !e->is_delta || memcmp(e->wanted, wanted, LMC_FINGERPRINT_SIZE) == 0 ||
             find_places(p, e->wanted, &n))
             continue;
-        format_hex(missing, e->wanted, SHORT_FINGERPRINT);
-        say(e->path, "needs the base %s, which is missing, too", missing);
+        say(e->path, "needs the base %s, which is missing, too",
+            format_hex(missing, e->wanted, SHORT_FINGERPRINT));
     }
 }
 
 int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
-              const struct common *o)
+              const struct options *o)
 {
     enum { MOST = 3 }; /* so that all fits into a message */
     char *const text = describe_base(wanted, made_with);
@@ -410,9 +395,9 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
             memcmp(b->fingerprint, wanted, LMC_FINGERPRINT_SIZE) == 0)
             continue;
         if (n_given++ >= MOST) continue;
-        format_hex(given, b->fingerprint, SHORT_FINGERPRINT);
         size += (size_t)snprintf(list + size, sizeof list - size, "%s%.100s is %s",
-                                 size ? ", " : "; given: ", b->name, given);
+                                 size ? ", " : "; given: ", b->name,
+                                 format_hex(given, b->fingerprint, SHORT_FINGERPRINT));
     }
     if (n_given > MOST)
         size += (size_t)snprintf(list + size, sizeof list - size, " and %llu more",
@@ -428,7 +413,7 @@ int fail_base(const char *name, const uint8_t *wanted, const char *made_with,
     return code;
 }
 
-void say_unused_bases(int all_must_be, const struct common *o)
+void say_unused_bases(int all_must_be, const struct options *o)
 {
     char list[700] = "";
     size_t size = 0, n_unused = 0, n_used = 0;

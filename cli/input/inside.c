@@ -2,7 +2,7 @@
 
 #include "../../formats/dcp.h"
 #include "archive.h"
-#include "common.h"
+#include "options.h"
 
 struct place_in_archive {
     lmc_base content; /* which keeps the block that was decoded last */

@@ -5,8 +5,8 @@ void add_link_record(struct links *l, enum link_type type, const char *path, con
 {
     struct link *link = (struct link *)append(&l->list, &l->n, &l->room, sizeof *l->list);
     link->type = type;
-    link->path = copy_string(path, strlen(path));
-    link->target = copy_string(target, strlen(target));
+    link->path = copy_text(path);
+    link->target = copy_text(target);
 }
 
 void *encode_links(const struct links *l, size_t *size)
@@ -76,7 +76,7 @@ void add_seen_file(struct seen_files *seen, const lmc_file *file)
 {
     struct seen_file *f =
         (struct seen_file *)append(&seen->list, &seen->n, &seen->room, sizeof *seen->list);
-    f->path = copy_string(file->path, strlen(file->path));
+    f->path = copy_text(file->path);
     f->is_directory = file->kind == LMC_FILE_DIRECTORY;
     f->size = file->size;
     f->crc = file->crc;
@@ -89,16 +89,11 @@ void free_seen_files(struct seen_files *seen)
     memset(seen, 0, sizeof *seen);
 }
 
-static int compare_seen(const void *a, const void *b)
-{
-    return strcmp(((const struct seen_file *)a)->path, ((const struct seen_file *)b)->path);
-}
-
 static const struct seen_file *find_seen(const struct seen_files *seen, const char *path)
 {
-    size_t i;
-    FIND_FIRST(i, seen->n, strcmp(seen->list[i].path, path) < 0);
-    return i < seen->n && strcmp(seen->list[i].path, path) == 0 ? &seen->list[i] : NULL;
+    return seen->n ? (const struct seen_file *)bsearch(&path, seen->list, seen->n,
+                                                       sizeof *seen->list, compare_texts)
+                   : NULL;
 }
 
 /* Marks the links that something lies below: by the directories on the way to path, of which none
@@ -106,7 +101,7 @@ static const struct seen_file *find_seen(const struct seen_files *seen, const ch
 static int check_way(const struct links *l, const struct seen_files *seen, const char *path,
                      int is_link)
 {
-    char *way = copy_string(path, strlen(path));
+    char *way = copy_text(path);
     int error = 0;
     for (char *slash = strchr(way, '/'); slash && !error; slash = strchr(slash + 1, '/')) {
         *slash = 0;
@@ -127,7 +122,7 @@ int match_links(const struct links *l, struct seen_files *seen)
 {
     int error = 0;
     if (l->n == 0) return 0;
-    if (seen->n) qsort(seen->list, seen->n, sizeof *seen->list, compare_seen);
+    if (seen->n) qsort(seen->list, seen->n, sizeof *seen->list, compare_texts);
     for (size_t i = 0; i < seen->n && !error; i++)
         error = check_way(l, seen, seen->list[i].path, 0);
     for (size_t i = 0; i < l->n && !error; i++) {
@@ -172,9 +167,8 @@ int fail_bad_links(const char *name)
 
 const struct link *find_link_record(const struct links *l, const char *path)
 {
-    size_t i;
-    FIND_FIRST(i, l->n, strcmp(l->list[i].path, path) < 0);
-    return i < l->n && strcmp(l->list[i].path, path) == 0 ? &l->list[i] : NULL;
+    return l->n ? (const struct link *)bsearch(&path, l->list, l->n, sizeof *l->list, compare_texts)
+                : NULL;
 }
 
 /* -- where links lead -- */
@@ -218,10 +212,9 @@ static char *take_link(const struct link *l, const char *rest)
 {
     char *target;
     if (*l->target == '/') return NULL;
-    char *directory = strchr(l->path, '/') ? directory_of(l->path) : copy_string("", 0);
-    target =
-        *directory ? join_path(directory, l->target) : copy_string(l->target, strlen(l->target));
-    char *to = *rest ? join_path(target, rest + 1) : copy_string(target, strlen(target));
+    char *directory = strchr(l->path, '/') ? directory_of(l->path) : copy_text("");
+    target = *directory ? join_path(directory, l->target) : copy_text(l->target);
+    char *to = *rest ? join_path(target, rest + 1) : copy_text(target);
     free(directory);
     free(target);
     if (make_plain(to)) return to;
@@ -232,7 +225,7 @@ static char *take_link(const struct link *l, const char *rest)
 char *resolve_links(const struct links *links, const char *path, const struct link **first,
                     unsigned char *is_taken)
 {
-    char *at = copy_string(path, strlen(path));
+    char *at = copy_text(path);
     *first = NULL;
     for (int n = 0; at && n < 40; n++) {
         size_t size;

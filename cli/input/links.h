@@ -14,8 +14,8 @@
 enum link_type { LINK_SYMBOLIC = 's', LINK_HARD = 'h' };
 
 struct link {
-    enum link_type type;
     char *path, *target; /* of a hard link, the target is the path of a file of the snapshot */
+    enum link_type type;
 };
 
 /* In the order of the paths. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "operands.h"
+#include "options.h"
 
 #include "source.h"
 #include "../sys/attributes.h"
@@ -46,8 +46,8 @@ static void add_operand(struct operand_list *l, const char *path, char *real, co
                         const struct stat *st)
 {
     struct operand *operand = (struct operand *)append(&l->list, &l->n, &l->room, sizeof *l->list);
-    operand->path = copy_string(path, strlen(path));
-    operand->real = real ? real : copy_string("", 0);
+    operand->path = copy_text(path);
+    operand->real = real ? real : copy_text("");
     operand->from = from;
     operand->dev = st->st_dev;
     operand->ino = st->st_ino;
@@ -77,7 +77,7 @@ static char *resolve_output(const char *path)
     return result;
 }
 
-char *name_output(const char *from, int is_restoring, const struct common *o)
+char *name_output(const char *from, int is_restoring, const struct options *o)
 {
     char *name = copy_without_slashes(from), *directory, *path;
     size_t size = strlen(name);
@@ -98,7 +98,7 @@ char *name_output(const char *from, int is_restoring, const struct common *o)
 }
 
 static void add_output(struct operand_list *outputs, const char *from, const struct stat *st,
-                       int is_restoring, const struct common *o)
+                       int is_restoring, const struct options *o)
 {
     char *path = name_output(from, is_restoring, o), *real = path ? resolve_output(path) : NULL;
     if (real) add_operand(outputs, path, real, from, st); /* else refused when its turn comes */
@@ -113,22 +113,21 @@ int is_operand(const struct entry *e, int is_restoring)
 
 /* The files below a directory: all that one snapshot takes; with -r each that has an output. */
 static int add_tree(struct operand_list *inputs, struct operand_list *outputs, const char *root,
-                    const struct operands *all, const struct common *o)
+                    int is_restoring, const struct options *o)
 {
     struct listing files;
-    const int code = list_tree(&files, root, all->is_recursive ? LINKS_KEEP : o->links,
-                               all->is_recursive ? 0 : most_files(o));
+    const int code = list_tree(&files, root, o->recursive ? LINKS_KEEP : o->links,
+                               o->recursive ? 0 : most_files(o));
     for (size_t i = 0; i < files.n && code == CODE_OK; i++) {
         const struct entry *e = &files.entries[i];
         char *path;
         struct stat st;
-        if (all->is_recursive ? !is_operand(e, all->is_restoring) : e->is_directory || e->link)
-            continue;
+        if (o->recursive ? !is_operand(e, is_restoring) : e->is_directory || e->link) continue;
         path = join_path(root, e->path);
         if (stat(path, &st) == 0) {
             add_operand(inputs, path, realpath(path, NULL), NULL, &st);
-            if (all->is_recursive)
-                add_output(outputs, inputs->list[inputs->n - 1].path, &st, all->is_restoring, o);
+            if (o->recursive)
+                add_output(outputs, inputs->list[inputs->n - 1].path, &st, is_restoring, o);
         }
         free(path);
     }
@@ -136,18 +135,18 @@ static int add_tree(struct operand_list *inputs, struct operand_list *outputs, c
     return code;
 }
 
-static int add_names(struct operand_list *inputs, struct operand_list *outputs,
-                     const struct operands *all, const struct common *o)
+static int add_names(struct operand_list *inputs, struct operand_list *outputs, int is_restoring,
+                     const struct options *o)
 {
     int code = CODE_OK;
-    for (size_t i = 0; i < all->n && code == CODE_OK; i++) {
-        const char *name = all->names[i];
+    for (size_t i = 0; i < o->n_names && code == CODE_OK; i++) {
+        const char *name = o->names[i];
         struct stat st;
         if (is_dash(name) || stat(name, &st) != 0) continue; /* told when its turn comes */
-        int is_tree = S_ISDIR(st.st_mode) && (all->is_recursive || !all->is_restoring);
-        if (is_tree) code = add_tree(inputs, outputs, name, all, o);
+        int is_tree = S_ISDIR(st.st_mode) && (o->recursive || !is_restoring);
+        if (is_tree) code = add_tree(inputs, outputs, name, is_restoring, o);
         else add_operand(inputs, name, realpath(name, NULL), NULL, &st);
-        if (!is_tree || !all->is_recursive) add_output(outputs, name, &st, all->is_restoring, o);
+        if (!is_tree || !o->recursive) add_output(outputs, name, &st, is_restoring, o);
     }
     return code;
 }
@@ -184,14 +183,14 @@ static int check_outputs(struct operand_list *outputs, struct operand_list *inpu
     return CODE_OK;
 }
 
-int check_overwritten(const struct operands *all, const struct common *o)
+int check_overwritten(int is_restoring, const struct options *o)
 {
     struct operand_list inputs = {NULL, 0, 0}, outputs = {NULL, 0, 0};
     if (!o->force || o->to_stdout || (o->output && !goes_into_directory(o)) ||
-        (all->n < 2 && !all->is_recursive))
+        (o->n_names < 2 && !o->recursive))
         return CODE_OK; /* without force nothing is replaced */
-    int code = add_names(&inputs, &outputs, all, o);
-    if (code == CODE_OK) code = check_outputs(&outputs, &inputs, all->is_restoring);
+    int code = add_names(&inputs, &outputs, is_restoring, o);
+    if (code == CODE_OK) code = check_outputs(&outputs, &inputs, is_restoring);
     free_operands(&inputs);
     free_operands(&outputs);
     return code;
@@ -207,7 +206,7 @@ static int fail_removed(const char *name, const char *why)
                 why);
 }
 
-static int check_usable(const char *name, const struct operands *all, const struct common *o)
+static int check_usable(const char *name, int is_restoring, const struct options *o)
 {
     struct stat st, link;
     char *plain = copy_without_slashes(name);
@@ -218,31 +217,31 @@ static int check_usable(const char *name, const struct operands *all, const stru
         snprintf(why, sizeof why, "cannot open it: %s", strerror(errno));
         return fail_removed(name, why);
     }
-    if (S_ISDIR(st.st_mode) && all->is_recursive) return CODE_OK;
-    if (S_ISDIR(st.st_mode) && all->is_restoring) return fail_removed(name, "is a directory");
+    if (S_ISDIR(st.st_mode) && o->recursive) return CODE_OK;
+    if (S_ISDIR(st.st_mode) && is_restoring) return fail_removed(name, "is a directory");
     if (S_ISDIR(st.st_mode))
         return is_link ? fail_removed(name, "is a link to a directory, which --rm would leave; "
                                             "name that directory")
                        : CODE_OK;
     if (!S_ISREG(st.st_mode) && !o->output) return fail_removed(name, "is no regular file");
-    if (!all->is_restoring && has_suffix(name) && !o->force)
+    if (!is_restoring && has_suffix(name) && !o->force)
         return fail_removed(name, "is named " SUFFIX " already");
-    return all->is_restoring && !has_suffix(name) && (!o->output || goes_into_directory(o))
+    return is_restoring && !has_suffix(name) && (!o->output || goes_into_directory(o))
                ? fail_removed(name, "is not named " SUFFIX)
                : CODE_OK;
 }
 
-int check_removed(const struct operands *all, const struct common *o)
+int check_removed(int is_restoring, const struct options *o)
 {
     struct operand_list l = {NULL, 0, 0};
     int code = CODE_OK;
-    for (size_t i = 0; i < all->n && code == CODE_OK && all->n > 1; i++) {
+    for (size_t i = 0; i < o->n_names && code == CODE_OK && o->n_names > 1; i++) {
         struct stat st;
-        code = check_usable(all->names[i], all, o);
-        if (code != CODE_OK || stat(all->names[i], &st) != 0) continue;
-        char *real = realpath(all->names[i], NULL);
-        if (!real) code = fail_errno(all->names[i], errno, "cannot resolve it");
-        add_operand(&l, all->names[i], real, NULL, &st);
+        code = check_usable(o->names[i], is_restoring, o);
+        if (code != CODE_OK || stat(o->names[i], &st) != 0) continue;
+        char *real = realpath(o->names[i], NULL);
+        if (!real) code = fail_errno(o->names[i], errno, "cannot resolve it");
+        add_operand(&l, o->names[i], real, NULL, &st);
     }
     sort_operands(&l);
     for (size_t i = 1; i < l.n && code == CODE_OK; i++)

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "places.h"
 
-#include <dirent.h>
-
 #include "archive.h"
 #include "../sys/tree.h"
 
@@ -85,7 +83,7 @@ const struct place_entry *add_place(struct places *p, const char *path, int is_g
 {
     struct place_entry e = {0}, *added;
     if (probe_snapshot(path, e.fingerprint, e.wanted, &e.is_delta) != 0) return NULL;
-    e.path = copy_string(path, strlen(path));
+    e.path = copy_text(path);
     e.is_given = is_given;
     e.number = number;
     added = (struct place_entry *)append(&p->list, &p->n, &p->room, sizeof *p->list);
@@ -99,19 +97,6 @@ static int compare_listed_names(const void *a, const void *b)
     return compare_names(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
 
-static void list_snapshots(struct listing *l, const char *directory)
-{
-    DIR *stream = opendir(directory);
-    struct dirent *entry;
-    int error = 0;
-    memset(l, 0, sizeof *l);
-    if (!stream) return;
-    while ((entry = next_entry(stream, &error)) != NULL)
-        if (has_suffix(entry->d_name)) add_entry(l, entry->d_name, 0);
-    closedir(stream);
-    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_listed_names);
-}
-
 void add_places(struct places *p, const char *directory)
 {
     struct listing l;
@@ -119,12 +104,13 @@ void add_places(struct places *p, const char *directory)
         if (strcmp(p->directories[i], directory) == 0) return;
     p->directories =
         (char **)resize((void *)p->directories, p->n_directories + 1, sizeof *p->directories);
-    p->directories[p->n_directories++] = copy_string(directory, strlen(directory));
-    list_snapshots(&l, directory);
+    p->directories[p->n_directories++] = copy_text(directory);
+    (void)list_names(&l, directory);
+    if (l.n) qsort(l.entries, l.n, sizeof *l.entries, compare_listed_names);
     for (size_t i = 0; i < l.n; i++) {
-        char *path = strcmp(directory, ".") == 0
-                         ? copy_string(l.entries[i].path, strlen(l.entries[i].path))
-                         : join_path(directory, l.entries[i].path);
+        if (!has_suffix(l.entries[i].path)) continue;
+        char *path = strcmp(directory, ".") == 0 ? copy_text(l.entries[i].path)
+                                                 : join_path(directory, l.entries[i].path);
         (void)add_place(p, path, 0, p->n);
         free(path);
     }
@@ -133,14 +119,15 @@ void add_places(struct places *p, const char *directory)
 
 int contains_snapshots(const char *directory, int is_all)
 {
-    DIR *stream = opendir(directory);
-    struct dirent *entry;
+    struct listing l;
     size_t n = 0, n_others = 0;
-    int error = 0;
-    while (stream && (entry = next_entry(stream, &error)) != NULL)
-        if (has_suffix(entry->d_name)) n++;
-        else n_others += entry->d_name[0] != '.' && strcmp(entry->d_name, "series.json") != 0;
-    if (stream) closedir(stream);
+    (void)list_names(&l, directory);
+    for (size_t i = 0; i < l.n; i++) {
+        const char *const name = l.entries[i].path;
+        if (has_suffix(name)) n++;
+        else n_others += name[0] != '.' && strcmp(name, "series.json") != 0;
+    }
+    free_listing(&l);
     return n != 0 && (!is_all || n_others == 0);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "base.h"
 
-#include "common.h"
+#include "options.h"
 #include "../sys/attributes.h"
 
 /* Whether path lies within the base; or, if is_whole, holds it; or is it. A base of files may be
@@ -21,7 +21,7 @@ static int touches(const char *path, const struct stat *st, int is_whole, int ma
 /* One of the arguments from number first on, if only_used those that were taken alone, or one of
  * the links that were found and taken; NULL: none is touched. */
 static const struct base *find_touched(const char *path, int is_whole, int may_replace,
-                                       size_t first, int only_used, const struct common *o)
+                                       size_t first, int only_used, const struct options *o)
 {
     struct stat st;
     if (first >= o->bases->n && !o->bases->found) return NULL; /* of a million files each asks */
@@ -35,7 +35,7 @@ static const struct base *find_touched(const char *path, int is_whole, int may_r
     return NULL;
 }
 
-int protect_bases(const char *source, const char *output, int may_replace, const struct common *o)
+int protect_bases(const char *source, const char *output, int may_replace, const struct options *o)
 {
     int code = CODE_OK;
     if (source && find_touched(source, 1, 0, 0, 0, o))
@@ -51,7 +51,7 @@ int protect_bases(const char *source, const char *output, int may_replace, const
     return code;
 }
 
-int check_source(const char *source, const struct common *o)
+int check_source(const char *source, const struct options *o)
 {
     /* below the base that is compressed against, which is the first */
     const struct base *link = o->bases->n ? find_touched(source, 1, 0, 1, 1, o) : NULL;

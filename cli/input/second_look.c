@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "second_look.h"
 
-#include "common.h"
+#include "options.h"
 #include "archive.h"
 #include "source.h"
 #include "../sys/io.h"
 #include "../sys/temporary.h"
 
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
-                      const struct common *o)
+                      const struct options *o)
 {
     memset(l, 0, sizeof *l);
     l->source = s;
@@ -152,7 +152,7 @@ int fail_restore(const struct second_look *l, enum lmc_status status)
     return fail_snapshot_at(s->name, s->header, status, where);
 }
 
-int check_payload(const char *path, const struct common *o)
+int check_payload(const char *path, const struct options *o)
 {
     struct source s;
     struct second_look l;

@@ -11,13 +11,13 @@
 
 #include "archive.h"
 
-struct common;
+struct options;
 struct source;
 
 struct second_look {
     struct source *source; /* a regular file, or there is no second look */
     const lmc_base *base;
-    const struct common *o;
+    const struct options *o;
     struct archive archive;
     int is_open;
     int lacks_base; /* it is only checked, as far as that goes without the base that it needs */
@@ -25,7 +25,7 @@ struct second_look {
 
 /* The source, which has been opened, and what it is coded against (NULL: nothing). */
 void init_second_look(struct second_look *l, struct source *s, const lmc_base *base,
-                      const struct common *o);
+                      const struct options *o);
 
 /* A pipe that may repeat something, by its header, becomes a scratch file. Errors are reported. */
 int keep_source(struct second_look *l);
@@ -49,10 +49,10 @@ int fail_restore(const struct second_look *l, enum lmc_status status);
 
 /* That nothing of a delta, a regular file, is damaged, as far as that shows without its base: all
  * but what its payloads mean together with it. Reports what is damaged, and where. */
-int check_payload(const char *path, const struct common *o);
+int check_payload(const char *path, const struct options *o);
 
 /* Restores the snapshot at path and compares it with the files at root. may_lack: files that are
  * gone are passed over; may_lose: what is quantised need not be equal: never before the files are
  * removed. *n_files: those that were compared, below root. */
 int verify_snapshot(const char *path, const char *root, int may_lack, int may_lose,
-                    const struct common *o, size_t *n_files);
+                    const struct options *o, size_t *n_files);

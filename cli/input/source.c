@@ -2,7 +2,7 @@
 #include "source.h"
 
 #include "../../formats/dcp.h"
-#include "common.h"
+#include "options.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
 
@@ -82,7 +82,7 @@ static void make_raw_tensor(struct source *s, enum lmc_dtype dtype)
 
 /* Takes what the parser found in the header. */
 static int accept_container(struct source *s, enum container_result result,
-                            enum container_kind expected, const struct common *o)
+                            enum container_kind expected, const struct options *o)
 {
     struct container *c = &s->container;
     if (result == CONTAINER_MEMORY) check_memory(NULL);
@@ -124,7 +124,7 @@ static void forget_kept(void)
 }
 
 /* fd: of a regular file, which kept.st is of */
-static void read_kept(int fd, const struct common *o)
+static void read_kept(int fd, const struct options *o)
 {
     const char *why = "it is too large";
     if ((uint64_t)kept.st.st_size <= pickle_max_size((uint64_t)kept.st.st_size)) {
@@ -147,7 +147,7 @@ static void read_kept(int fd, const struct common *o)
 /* What the .metadata beside that file says; NULL: it is no .distcp file, there is none, or it is
  * not understood, which -v tells. Valid until it is asked for another directory: one is kept, as
  * all files of a checkpoint ask for the same. Not for several threads. */
-static const struct dcp *find_metadata_beside(const char *path, const struct common *o)
+static const struct dcp *find_metadata_beside(const char *path, const struct options *o)
 {
     char *directory = directory_of(path), *beside = join_path(directory, ".metadata");
     struct stat st;
@@ -177,7 +177,7 @@ static int read_view_of_source(void *user, uint64_t offset, void *dst, size_t si
 }
 
 /* A file of PyTorch, whose directory is at its end. What it is not is plain bytes. */
-static void look_through_view(struct source *s, const struct common *o)
+static void look_through_view(struct source *s, const struct options *o)
 {
     struct container *c = &s->container;
     const char *name = base_name(s->name);
@@ -195,7 +195,7 @@ static void look_through_view(struct source *s, const struct common *o)
 }
 
 /* What was named was meant to be more than that. */
-static int take_lfs_pointer(const struct source *s, const struct common *o)
+static int take_lfs_pointer(const struct source *s, const struct options *o)
 {
     if (s->is_named)
         return fail(CODE_ERROR, s->name, LFS_POINTER_SAYS ", or use --opaque to take it as it is");
@@ -203,7 +203,7 @@ static int take_lfs_pointer(const struct source *s, const struct common *o)
     return CODE_OK;
 }
 
-int identify_source(struct source *s, const struct common *o)
+int identify_source(struct source *s, const struct options *o)
 {
     enum container_kind expected =
         o->opaque || o->dtype != LMC_AUTO ? CONTAINER_NONE : container_kind_of_name(s->name);

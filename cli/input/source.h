@@ -12,7 +12,7 @@
 
 #include "../../formats/container.h"
 
-struct common;
+struct options;
 
 #define FIRST_LOOK ((size_t)64 << 10)
 
@@ -46,7 +46,7 @@ void close_source(struct source *s);
 int read_head(struct source *s, size_t size);
 
 /* Finds the tensors of the source. */
-int identify_source(struct source *s, const struct common *o);
+int identify_source(struct source *s, const struct options *o);
 
 /* As lmc_stream asks; user: a source. */
 enum lmc_status read_stream(void *user, void *dst, size_t size, size_t *got);

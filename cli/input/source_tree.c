@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT */
 #include "source_tree.h"
 
-#include "common.h"
+#include "options.h"
 #include "links.h"
 #include "../sys/attributes.h"
 #include "../sys/temporary.h"
@@ -76,7 +76,7 @@ static void say_followed_links(const struct listing *l, const char *root)
         l->entries[first].path);
 }
 
-int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o)
+int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o)
 {
     int code = list_tree(l, root, o->links, most_files(o));
     if (code != CODE_OK) say_unreadable(l, 0, 0, root);
@@ -227,11 +227,11 @@ static void look_for_lost(struct lost *lost, const char *path, int is_told)
         lost->n[k] += (size_t)is_lost[k];
         any |= is_lost[k];
     }
-    if (any && !lost->first) lost->first = copy_string(path, strlen(path));
+    if (any && !lost->first) lost->first = copy_text(path);
 }
 
 void say_lost(const struct listing *l, const char *path, const char *snapshot,
-              const struct common *o)
+              const struct options *o)
 {
     struct lost lost = {0};
     char text[300] = "";

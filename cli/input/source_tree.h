@@ -7,12 +7,12 @@
 
 #include "../sys/tree.h"
 
-struct common;
+struct options;
 struct links;
 
 /* All that a snapshot of the directory may hold, in the order of the paths. What it cannot hold is
  * named. is_removed: the directory will be, so what a snapshot changes is told, too. */
-int list_sources(struct listing *l, const char *root, int is_removed, const struct common *o);
+int list_sources(struct listing *l, const char *root, int is_removed, const struct options *o);
 
 /* Names the files that cannot be opened, from that entry of the listing on; n: those that were
  * named already. Whoever gives up for one of them tells of all. */
@@ -29,7 +29,7 @@ void collect_links(struct links *links, const struct listing *l, const char *roo
  * gets, extended attributes, access control lists, bits of modes. To be asked before it is removed.
  * l: what is in it, of a directory; NULL: it is a file, which gives its owner to the snapshot. */
 void say_lost(const struct listing *l, const char *path, const char *snapshot,
-              const struct common *o);
+              const struct options *o);
 
 /* -- the side file of lmc apply --
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "base.h"
 #include "../sys/attributes.h"
 #include "../sys/io.h"
@@ -48,7 +48,7 @@ static int have_same_files(const struct base *b, const struct base *c)
     return 1;
 }
 
-int can_stand_in(struct base *c, const struct base *b, const struct common *o)
+int can_stand_in(struct base *c, const struct base *b, const struct options *o)
 {
     struct stat st;
     if (c == b || c->is_damaged || c->is_visited || stat(c->name, &st) != 0 ||

@@ -4,9 +4,8 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../format/scan.h"
-#include "../format/tensors.h"
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 
 /* Bytes that are compared and coded at once: a multiple of every block size. */
 #define DIFF_PIECE ((size_t)16 << 20)
@@ -106,7 +105,7 @@ static int measure_item(struct diff *d, struct diff_row *row, struct scan *scan)
     const struct diff_item *item = row->item, *old = row->old;
     lmc_tensor_options options = {0};
     options.dtype = lmc_dtype_find(item->dtype);
-    options.level = d->level;
+    options.level = d->o->level;
     options.parallel = &d->o->parallel;
     unsigned width = lmc_dtype_width(options.dtype);
     row->n = item->size / width;
@@ -190,7 +189,7 @@ void print_row_start(const struct diff_row *row, int is_narrow)
     const struct diff_item *const item = row->item;
     char text[LMC_MAX_RANK * 21 + 3] = "";
     if (item->tensor) format_shape(text, sizeof text, item->tensor);
-    print_dtype(item->tensor ? item->dtype : "file");
+    print("%-8s ", item->tensor ? item->dtype : "file");
     if (!is_narrow) printf("%-18s ", text);
     if (row->kind != DIFF_REMOVED) return;
     format_size(text, sizeof text, item->size);
@@ -200,58 +199,52 @@ void print_row_start(const struct diff_row *row, int is_narrow)
 
 void print_item_name(const struct diff_item *item)
 {
-    print_name(*item->name ? item->name : item->tensor ? "(the array)" : "(the file itself)");
-    if (item->tensor && *item->path) {
-        printf("  in ");
-        print_name(item->path);
-    }
-    putchar('\n');
-}
-
-static json_t *make_json_item(const struct diff_item *item)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "name", item->name);
-    set_json_text(object, "path", item->path);
-    if (item->tensor) {
-        set_json_text(object, "dtype", item->dtype);
-        set_json(object, "shape", make_json_numbers(item->tensor->shape, item->tensor->rank));
-    }
-    set_json_number(object, "size", item->size);
-    return object;
+    const int has_path = item->tensor && *item->path;
+    print("%s%s%s\n",
+          *item->name    ? item->name
+          : item->tensor ? "(the array)"
+                         : "(the file itself)",
+          has_path ? "  in " : "", has_path ? item->path : "");
 }
 
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
-                   void (*complete)(json_t *object, void *user, size_t number), void *user)
+                   void (*complete)(struct json_writer *w, void *user, size_t number), void *user)
 {
     begin_json(w, of_tensors ? "tensors" : "files", '[');
-    for (size_t i = 0; i < d->n_rows; i++)
-        if (!d->rows[i].item->tensor == !of_tensors) {
-            json_t *object = make_json_item(d->rows[i].item);
-            if (has_status) set_json(object, "status", json_string(diff_names[d->rows[i].kind]));
-            if (d->rows[i].kind != DIFF_REMOVED) complete(object, user, i);
-            put_json(w, NULL, object);
+    for (size_t i = 0; i < d->n_rows; i++) {
+        const struct diff_row *const row = &d->rows[i];
+        const struct diff_item *const item = row->item;
+        if (!item->tensor != !of_tensors) continue;
+        begin_json(w, NULL, '{');
+        put_json_text(w, "name", item->name);
+        put_json_text(w, "path", item->path);
+        if (of_tensors) {
+            put_json_text(w, "dtype", item->dtype);
+            put_json_numbers(w, "shape", item->tensor->shape, item->tensor->rank);
         }
+        put_json_number(w, "size", item->size);
+        if (has_status) put_json(w, "status", json_string(diff_names[row->kind]));
+        if (row->kind != DIFF_REMOVED) complete(w, user, i);
+        end_json(w, '}');
+    }
     end_json(w, ']');
 }
 
-json_t *make_json_side(const struct base *b)
+void put_json_side(struct json_writer *w, const struct base *b)
 {
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "snapshot", b->name);
-    set_json_fingerprint(object, "fingerprint", b->fingerprint);
-    return object;
+    put_json_text(w, "snapshot", b->name);
+    put_json_hex(w, "fingerprint", b->fingerprint, LMC_FINGERPRINT_SIZE);
 }
 
-int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o)
+int add_snapshots(const char *verb, const struct options *o)
 {
     struct stat st;
-    for (size_t i = 0; i < n; i++) {
-        if (is_dash(names[i]))
+    for (size_t i = 0; i < o->n_names; i++) {
+        if (is_dash(o->names[i]))
             return fail(CODE_USAGE, NULL,
                         "'lmc %s' wants files and directories, not standard input", verb);
-        if (stat(names[i], &st) != 0) return fail_errno(names[i], errno, "cannot open it");
+        if (stat(o->names[i], &st) != 0) return fail_errno(o->names[i], errno, "cannot open it");
     }
-    for (size_t i = 0; i < n; i++) add_base(o->bases, names[i])->is_subject = 1;
+    for (size_t i = 0; i < o->n_names; i++) add_base(o->bases, o->names[i])->is_subject = 1;
     return CODE_OK;
 }

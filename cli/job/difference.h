@@ -5,10 +5,8 @@
 
 #include "../sys/platform.h"
 
-#include <jansson.h>
-
 struct base;
-struct common;
+struct options;
 struct json_writer;
 struct scan;
 
@@ -49,8 +47,7 @@ struct diff_row {
 };
 
 struct diff {
-    const struct common *o;
-    enum lmc_level level; /* what a delta would be coded with */
+    const struct options *o;
     struct base *a, *b;
     struct diff_items old_items, new_items;
     struct diff_row *rows;
@@ -79,13 +76,13 @@ void print_row_start(const struct diff_row *row, int is_narrow);
 void print_item_name(const struct diff_item *item);
 
 /* The rows of tensors, or of other files: name, path, dtype, shape, size, with has_status what
- * became of it, and what complete() sets of those that are not removed. number: of the row */
+ * became of it, and what complete() puts of those that are not removed. number: of the row */
 void put_json_rows(struct json_writer *w, const struct diff *d, int of_tensors, int has_status,
-                   void (*complete)(json_t *object, void *user, size_t number), void *user);
+                   void (*complete)(struct json_writer *w, void *user, size_t number), void *user);
 
-/* Name and fingerprint of a snapshot. The caller's. */
-json_t *make_json_side(const struct base *b);
+/* Name and fingerprint of a snapshot. */
+void put_json_side(struct json_writer *w, const struct base *b);
 
-/* Takes them among the bases, which gives each of them what it is made of: it may be a delta
+/* Takes the names among the bases, which gives each of them what it is made of: it may be a delta
  * against another. */
-int add_snapshots(char *const *names, size_t n, const char *verb, const struct common *o);
+int add_snapshots(const char *verb, const struct options *o);

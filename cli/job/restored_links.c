@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "restored_links.h"
+#include "restored_tree.h"
 
 #include "../input/links.h"
 #include "../sys/io.h"
@@ -10,7 +10,7 @@
  * last component. -1: errno. */
 static int open_parent(int root, const char *path, int may_make, const char **name)
 {
-    char *copy = copy_string(path, strlen(path)), *part = copy;
+    char *copy = copy_text(path), *part = copy;
     int fd = dup(root), error = errno;
     for (char *slash = strchr(part, '/'); fd >= 0 && slash; slash = strchr(part, '/')) {
         int inner = -1;

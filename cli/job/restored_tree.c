@@ -4,15 +4,15 @@
 #include <limits.h>
 
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 #include "restorer.h"
-#include "../sys/replace.h"
+#include "../sys/tree.h"
 
 #define NO_DIRECTORY                                                                               \
     "is no directory, so nothing is restored below it; move it away, or name another directory "   \
     "with -o"
 
-void init_tree(struct restored_tree *t, const char *target, const struct common *o)
+void init_tree(struct restored_tree *t, const char *target, const struct options *o)
 {
     memset(t, 0, sizeof *t);
     t->o = o;
@@ -93,7 +93,7 @@ int begin_parts(struct restored_tree *t, const struct stat *input, const char *f
     return code;
 }
 
-int check_links_of_tree(const struct links *l, const char *name, const struct common *o)
+int check_links_of_tree(const struct links *l, const char *name, const struct options *o)
 {
     const uint64_t most = most_files(o), deepest = most_levels(o);
     if (l->n > most)
@@ -353,7 +353,7 @@ static int check_place(const struct restored_tree *t, const char *path, int is_d
 
 int check_part(const struct restored_tree *t, const char *path, int is_directory)
 {
-    char *part = copy_string(path, strlen(path));
+    char *part = copy_text(path);
     int code = CODE_OK, is_there = t->is_merged && *path;
     for (char *end = part; is_there && code == CODE_OK;) {
         end += strcspn(end, "/");

@@ -29,10 +29,10 @@
 #include "../sys/made.h"
 #include "../sys/tree.h"
 
-struct common;
+struct options;
 
 struct restored_tree {
-    const struct common *o;
+    const struct options *o;
     const char *target;      /* the caller's; NULL: standard output, where no tree can go */
     const char *root;        /* the temporary directory, registered until it gets its name */
     struct listing replaced; /* what was at the target; empty: nothing */
@@ -48,7 +48,7 @@ struct restored_tree {
 };
 
 /* target must outlive the tree; o: says how large it may be. */
-void init_tree(struct restored_tree *t, const char *target, const struct common *o);
+void init_tree(struct restored_tree *t, const char *target, const struct options *o);
 
 /* Checks the target, and makes the temporary directory. input: the name of what is restored. */
 int begin_tree(struct restored_tree *t, const char *input, int force);
@@ -85,6 +85,29 @@ int check_part(const struct restored_tree *t, const char *path, int is_directory
 int commit_parts(struct restored_tree *t);
 
 /* As files are limited: a small hostile snapshot can ask for many links, deep down. */
-int check_links_of_tree(const struct links *l, const char *name, const struct common *o);
+int check_links_of_tree(const struct links *l, const char *name, const struct options *o);
 
 void free_tree(struct restored_tree *t);
+
+/* -- links below a directory that lmc has made (restored_links.c) --
+ *
+ * Links are made last, when no file is written any more: a file that a snapshot puts "below" a link
+ * of its own can never be written through it. Each directory on the way to a link is opened by the
+ * one above it, and must be a directory, not a link, so that no link leads to where another one is
+ * made. Where a link points to does not matter then: nobody follows it. Errors are reported.
+ */
+
+/* Makes all links below the directory, which is private and registered as temporary. name: of the
+ * snapshot. */
+int make_links(const char *root, const struct links *l, const char *name);
+
+/* Refuses a link below root that update_links() would remove, unless it is one of before, the links
+ * that lmc itself has made there: no fingerprint covers links, so any other may be the user's. */
+int check_old_links(const char *root, const struct links *l, const struct links *before,
+                    lmc_reader *reader, const char *name);
+
+/* Makes symbolic links of a directory what the snapshot says: those that it lacks are removed,
+ * others made or replaced. What is no link is left alone, and so are links that stand for files of
+ * the snapshot. *n_changed: counts up. */
+int update_links(const char *root, const struct links *l, lmc_reader *reader, const char *name,
+                 size_t *n_changed);

@@ -1,25 +1,13 @@
 /* SPDX-License-Identifier: MIT */
 #include "restorer.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 #include "../input/source.h"
-#include "restored_links.h"
-#include "tar_stream.h"
+#include "restored_tree.h"
 #include "../sys/io.h"
-#include "../sys/memory.h"
-#include "../sys/names.h"
-#include "../sys/report.h"
 #include "../sys/temporary.h"
 
 static enum lmc_status stop_restore(struct restore *r, int code)
@@ -96,11 +84,6 @@ static enum lmc_status restore_read_back(void *user, size_t number, uint64_t off
                : LMC_OK;
 }
 
-static int compare_names_of_one(const void *a, const void *b)
-{
-    return strcmp(((const struct one_file *)a)->target, ((const struct one_file *)b)->target);
-}
-
 /* Of a snapshot in a file its index tells which files have several names. In a stream of tar each
  * is written once, by whichever name comes first. What was wrong with the list is found at the
  * end. */
@@ -115,7 +98,7 @@ static void read_links_ahead(struct restore *r, struct source *s, const lmc_base
         for (size_t i = 0; i < l->n; i++)
             if (l->list[i].type == LINK_HARD)
                 r->one_files[r->n_one_files++].target = l->list[i].target;
-        qsort(r->one_files, r->n_one_files, sizeof *r->one_files, compare_names_of_one);
+        qsort(r->one_files, r->n_one_files, sizeof *r->one_files, compare_texts);
     }
     close_archive(&a);
 }
@@ -124,14 +107,14 @@ static void read_links_ahead(struct restore *r, struct source *s, const lmc_base
 static const char *find_written_name(struct restore *r, const char *path)
 {
     const struct link *l = find_link_record(&r->ahead, path);
-    struct one_file key, *f;
-    key.target = l && l->type == LINK_HARD ? l->target : path;
-    f = r->n_one_files ? (struct one_file *)bsearch(&key, r->one_files, r->n_one_files, sizeof key,
-                                                    compare_names_of_one)
-                       : NULL;
+    const char *const target = l && l->type == LINK_HARD ? l->target : path;
+    struct one_file *f = r->n_one_files
+                             ? (struct one_file *)bsearch(&target, r->one_files, r->n_one_files,
+                                                          sizeof *f, compare_texts)
+                             : NULL;
     if (!f || f->written) return f ? f->written : NULL;
-    for (; f > r->one_files && strcmp(f[-1].target, key.target) == 0;) f--;
-    for (; f < r->one_files + r->n_one_files && strcmp(f->target, key.target) == 0; f++)
+    for (; f > r->one_files && strcmp(f[-1].target, target) == 0;) f--;
+    for (; f < r->one_files + r->n_one_files && strcmp(f->target, target) == 0; f++)
         f->written = l ? l->path : f->target;
     return NULL;
 }
@@ -148,18 +131,13 @@ static int begin_tar_file(struct restore *r, const lmc_file *file)
         r->directories = (lmc_file *)grow(r->directories, r->n_directories,
                                           &r->room_for_directories, sizeof *file);
         r->directories[r->n_directories] = *file;
-        r->directories[r->n_directories++].path = copy_string(file->path, strlen(file->path));
+        r->directories[r->n_directories++].path = copy_text(file->path);
         return CODE_OK;
     }
     written = find_written_name(r, file->path);
     r->is_skipped = written != NULL;
     error = written ? tar_link(&r->out, LINK_HARD, file->path, written) : tar_begin(&r->out, file);
     return error ? fail_output(&r->out, error) : CODE_OK;
-}
-
-static int compare_tar_directories(const void *a, const void *b)
-{
-    return strcmp(((const lmc_file *)b)->path, ((const lmc_file *)a)->path);
 }
 
 /* The links; then the directories, from the leaves up, for what comes later in one changes its
@@ -172,8 +150,8 @@ static int finish_tar(struct restore *r)
             error =
                 tar_link(&r->out, LINK_SYMBOLIC, r->links.list[i].path, r->links.list[i].target);
     if (r->n_directories)
-        qsort(r->directories, r->n_directories, sizeof *r->directories, compare_tar_directories);
-    for (size_t i = 0; i < r->n_directories && !error; i++)
+        qsort(r->directories, r->n_directories, sizeof *r->directories, compare_texts);
+    for (size_t i = r->n_directories; i-- > 0 && !error;)
         error = tar_begin(&r->out, &r->directories[i]);
     if (!error) error = tar_finish(&r->out);
     return error ? fail_output(&r->out, error) : CODE_OK;
@@ -257,7 +235,7 @@ void complete_attributes(struct attributes *a, const struct stat *input)
     *a = own;
 }
 
-void init_restore(struct restore *r, const char *input, const char *target, const struct common *o)
+void init_restore(struct restore *r, const char *input, const char *target, const struct options *o)
 {
     memset(r, 0, sizeof *r);
     r->o = o;
@@ -325,7 +303,7 @@ void discard_restore(struct restore *r)
     else if (r->started) discard_output(&r->out);
 }
 
-int open_snapshot_source(struct source *s, const char *path, const struct common *o)
+int open_snapshot_source(struct source *s, const char *path, const struct options *o)
 {
     int code = CODE_OK;
     memset(s, 0, sizeof *s);

@@ -17,7 +17,7 @@
 #include "../sys/output.h"
 #include "restored_tree.h"
 
-struct common;
+struct options;
 struct source;
 
 /* A file of several names. */
@@ -28,7 +28,7 @@ struct one_file {
 
 struct restore {
     struct second_look again; /* for standard output; first, as restore_source() wants it */
-    const struct common *o;
+    const struct options *o;
     const char *input;             /* its name */
     const struct stat *input_stat; /* of a regular file; or NULL */
     int is_tree, started;
@@ -57,7 +57,8 @@ struct restore {
 };
 
 /* target: NULL for standard output; it and the others must outlive the restore. */
-void init_restore(struct restore *r, const char *input, const char *target, const struct common *o);
+void init_restore(struct restore *r, const char *input, const char *target,
+                  const struct options *o);
 
 /* Restores the stream; what is open afterwards is to be committed or discarded. */
 int run_restore(struct restore *r, struct source *s, const lmc_base *base);
@@ -75,4 +76,23 @@ void free_restore(struct restore *r);
 void complete_attributes(struct attributes *a, const struct stat *input);
 
 /* Opens the snapshot at path ("-": standard input). To be closed in any case. */
-int open_snapshot_source(struct source *s, const char *path, const struct common *o);
+int open_snapshot_source(struct source *s, const char *path, const struct options *o);
+
+/* -- a directory as a stream for tar, POSIX.1-2001, pax (tar_stream.c) --
+ *
+ *   tar_begin -> write_output ... -> tar_end, for each file; tar_link for each link -> tar_finish
+ *
+ * What the old header of 512 bytes cannot hold (long names, sizes of 8 GiB and more, times before
+ * 1970 or with fractions) stands in an extended header before it. All functions return 0 or errno.
+ */
+
+/* The header; the file's size must be known. */
+int tar_begin(struct output *out, const lmc_file *file);
+
+/* Fills up the file's last record. */
+int tar_end(struct output *out, const lmc_file *file);
+
+/* A link. target: what a symbolic one says, or of a hard one the path of a file before it. */
+int tar_link(struct output *out, enum link_type type, const char *path, const char *target);
+
+int tar_finish(struct output *out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT */
-#include "tar_stream.h"
+#include "restorer.h"
 
 #include "../sys/attributes.h"
 

@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: MIT */
 #include "writer.h"
 
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "../choose/members.h"
-#include "../choose/parts.h"
-#include "../choose/policy.h"
 #include "../choose/quantise.h"
-#include "../choose/twins.h"
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/archive.h"
 #include "../input/base.h"
-#include "../input/common.h"
+#include "../input/options.h"
 #include "../input/links.h"
-#include "../sys/memory.h"
 #include "../sys/output.h"
-#include "../sys/report.h"
 
 int fail_writer(enum lmc_status status, const struct output *out, const char *name)
 {
@@ -69,7 +59,7 @@ static enum lmc_status write_snapshot(void *user, const void *data, size_t size)
 }
 
 int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
-                  const struct base *base, const struct common *o)
+                  const struct base *base)
 {
     lmc_writer_options options;
     lmc_sink sink;
@@ -77,14 +67,13 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     char *name = base ? name_base(base) : NULL;
     int code = CODE_OK;
     memset(&options, 0, sizeof options);
-    options.parallel = &o->parallel;
-    options.level =
-        m->coding->policy->level != LMC_LEVEL_DEFAULT ? m->coding->policy->level : m->coding->level;
-    options.log2_block = m->coding->policy->log2_block;
+    options.parallel = &m->o->parallel;
+    options.level = m->o->policy->level != LMC_LEVEL_DEFAULT ? m->o->policy->level : m->o->level;
+    options.log2_block = m->o->policy->log2_block;
     options.base = m->base = base ? &base->source : NULL;
     if (base) {
         const size_t n = find_parts(m, &base->source) + find_shifts(m, &base->source, &code);
-        if (n && o->verbosity >= 2)
+        if (n && m->o->verbosity >= 2)
             say(output_name(out),
                 "%llu tensors or files are coded against other parts of those of the base",
                 (unsigned long long)n);
@@ -97,7 +86,7 @@ int open_snapshot(lmc_writer **writer, struct output *out, struct members *m,
     options.user = m;
     options.may_quantize = may_quantise(m);
     options.group_files = choose_grouping(m, options.base);
-    options.content_hashes = o->hashes || has_hashes(m->archive);
+    options.content_hashes = m->o->hashes || has_hashes(m->archive);
     sink.write = write_snapshot;
     sink.user = out;
     status = lmc_writer_open(writer, &sink, &options);
@@ -126,11 +115,11 @@ static int check_fingerprint(const struct archive *a, const lmc_writer *writer)
 }
 
 int finish_snapshot(int code, lmc_writer *writer, struct output *out, const struct members *m,
-                    struct base_use *use, const struct common *o)
+                    struct base_use *use)
 {
     memset(use, 0, sizeof *use);
-    if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK) code = protect_bases(NULL, out->path, 0, o);
+    if (code == CODE_OK) code = check_bases(m->o);
+    if (code == CODE_OK) code = protect_bases(NULL, out->path, 0, m->o);
     if (code == CODE_OK) code = check_members(m);
     if (code == CODE_OK) {
         enum lmc_status status = record_choices(writer, m);
@@ -169,7 +158,7 @@ static size_t choose_window(const lmc_file *f, uint64_t at)
 }
 
 static int recode_member(struct members *m, size_t number, unsigned char *window,
-                         lmc_writer *writer, const struct output *out, const struct common *o)
+                         lmc_writer *writer, const struct output *out)
 {
     struct archive *a = m->archive;
     const struct member *member = &m->list[number];
@@ -191,7 +180,7 @@ static int recode_member(struct members *m, size_t number, unsigned char *window
     if (status == LMC_OK && crc != file.crc) return fail_status(a->name, LMC_ERR_CORRUPT);
     if (status == LMC_OK) status = lmc_writer_end_file(writer);
     if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
-        return worse(o->bases->code, m->code);
+        return worse(m->o->bases->code, m->code);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, a->name);
 }
 
@@ -311,8 +300,8 @@ static int copy_sections(const struct archive *a, lmc_writer *writer, const stru
 }
 
 int recode_archive(struct archive *a, const struct base *base, struct output *out,
-                   const struct attributes *attributes, const char *name,
-                   const struct coding *coding, const struct common *o, int *is_useless)
+                   const struct attributes *attributes, const char *name, const struct options *o,
+                   int *is_useless)
 {
     struct members m;
     struct base_use use;
@@ -320,11 +309,10 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     unsigned char *window;
     uint64_t total = 0;
     double start = now();
-    char *shown =
-        copy_string(name ? name : output_name(out), strlen(name ? name : output_name(out)));
+    char *shown = copy_text(name ? name : output_name(out));
     int code = CODE_OK;
     memset(&m, 0, sizeof m);
-    m.coding = coding;
+    m.o = o;
     m.archive = a;
     m.n = snapshot_info(a->reader).n_files;
     m.list = (struct member *)zeroed(m.n, sizeof *m.list);
@@ -338,16 +326,16 @@ int recode_archive(struct archive *a, const struct base *base, struct output *ou
     }
     progress_start(a->name, total);
     code = read_quantizers(&m);
-    if (code == CODE_OK && out->is_file && !coding->no_twins) code = find_twins(&m);
+    if (code == CODE_OK && out->is_file && !o->no_twins) code = find_twins(&m);
     attach_quantizers(&m);
-    if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base, o);
+    if (code == CODE_OK) code = open_snapshot(&writer, out, &m, base);
     if (code == CODE_OK) code = copy_all_metadata(a, writer, out);
     if (code == CODE_OK) code = copy_sections(a, writer, out);
     window = (unsigned char *)resize(NULL, RECODE_WINDOW, 1);
     for (size_t i = 0; i < m.n && code == CODE_OK; i++)
-        code = recode_member(&m, i, window, writer, out, o);
+        code = recode_member(&m, i, window, writer, out);
     free(window);
-    code = finish_snapshot(code, writer, out, &m, &use, o);
+    code = finish_snapshot(code, writer, out, &m, &use);
     if (is_useless)
         *is_useless = code == CODE_OK && base && use.is_measured && use.predicted_size == 0;
     if (is_useless && *is_useless && out->held >= 0) close(take_held(out));

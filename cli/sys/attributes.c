@@ -100,6 +100,12 @@ int same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
+int is_same_file(const char *a, const char *b)
+{
+    struct stat st, other;
+    return stat(a, &st) == 0 && stat(b, &other) == 0 && same_file(&st, &other);
+}
+
 int lies_within(const char *path, const char *directory)
 {
     char *inner = realpath(path, NULL), *outer = realpath(directory, NULL);

@@ -44,6 +44,9 @@ unsigned find_attached(const char *path);
 /* Whether both are one file, be it by different names. */
 int same_file(const struct stat *a, const struct stat *b);
 
+/* The same by their names, which may be of nothing. */
+int is_same_file(const char *a, const char *b);
+
 /* Whether path lies below directory; links resolved. */
 int lies_within(const char *path, const char *directory);
 

@@ -1,20 +1,11 @@
 /* SPDX-License-Identifier: MIT */
 #include "io.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/types.h>
-#include <unistd.h>
 #if defined(__linux__)
 #include <sys/syscall.h> /* SYS_syncfs */
 #endif
-
-#include "memory.h"
-#include "names.h"
 
 /* After a failed read or write: whether to try again. A shell may hand over descriptors that do not
  * block. */

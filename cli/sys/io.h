@@ -4,13 +4,9 @@
  * All functions return 0 or errno, and report nothing. Interrupted calls are repeated; descriptors
  * that do not block are waited for.
  */
-#ifndef LMC_CLI_IO_H
-#define LMC_CLI_IO_H
+#pragma once
 
 #include "platform.h"
-
-#include <stddef.h>
-#include <stdint.h>
 
 /* At least one byte, but at the end. */
 int read_some(int fd, void *data, size_t size, size_t *got);
@@ -76,5 +72,3 @@ int open_below(const char *root, const char *path, int flags);
 /* Brings all of the file system of the descriptor to the disk, if the system can. */
 int can_sync_all(void);
 int sync_all(int fd);
-
-#endif

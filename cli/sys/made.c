@@ -10,9 +10,7 @@
 
 static size_t hash_name(size_t parent, const char *name, size_t size)
 {
-    uint64_t hash = UINT64_C(14695981039346656037) ^ parent; /* FNV-1a */
-    for (size_t i = 0; i < size; i++)
-        hash = (hash ^ (unsigned char)name[i]) * UINT64_C(1099511628211);
+    const uint64_t hash = hash_bytes(FNV_START ^ parent, name, size);
     return (size_t)(hash ^ hash >> 29);
 }
 

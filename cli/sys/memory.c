@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "memory.h"
 
-#include <stdarg.h>
-
-#include "report.h"
-
 static void (*clean_up)(void); /* NULL: there is nothing to be done before the end */
 
 void on_out_of_memory(void (*hook)(void)) { clean_up = hook; }
@@ -44,14 +40,24 @@ void *append(void *list, size_t *n, size_t *room, size_t size)
     return memset((char *)things + (*n)++ * size, 0, size);
 }
 
+#if defined(__GNUC__)
+__attribute__((format(printf, 1, 0)))
+#endif
+char *
+format_list(const char *format, va_list list)
+{
+    char *text = NULL;
+    const int size = vasprintf(&text, format, list);
+    return (char *)check_memory(size < 0 ? NULL : text);
+}
+
 char *format_text(const char *format, ...)
 {
     va_list list;
-    char *text = NULL;
     va_start(list, format);
-    int size = vasprintf(&text, format, list);
+    char *text = format_list(format, list);
     va_end(list);
-    return (char *)check_memory(size < 0 ? NULL : text);
+    return text;
 }
 
 char *copy_string(const char *text, size_t size)
@@ -61,3 +67,5 @@ char *copy_string(const char *text, size_t size)
     copy[size] = 0;
     return copy;
 }
+
+char *copy_text(const char *text) { return copy_string(text, strlen(text)); }

@@ -8,6 +8,10 @@
 
 #include "platform.h"
 
+#include <stdarg.h>
+
+#include "../../formats/sorted.h"
+
 /* hook is called, once, when memory has run out, before the process ends. It must not allocate. */
 void on_out_of_memory(void (*hook)(void));
 
@@ -33,19 +37,8 @@ __attribute__((format(printf, 1, 2)))
 #endif
 char *
 format_text(const char *format, ...);
+char *format_list(const char *format, va_list list);
 
-/* The first size bytes of text with a zero behind them. To be freed. */
+/* The first size bytes of text with a zero behind them, or all of it. To be freed. */
 char *copy_string(const char *text, size_t size);
-
-/* Sets `at`, a size_t, to the first number below n for which `is_before`, an expression with `at`,
- * is false; n: there is none. It must be true of all numbers before that, and of none behind. */
-#define FIND_FIRST(at, n, is_before)                                                               \
-    do {                                                                                           \
-        size_t low_ = 0, high_ = (n);                                                              \
-        while (low_ < high_) {                                                                     \
-            (at) = low_ + (high_ - low_) / 2;                                                      \
-            if (is_before) low_ = (at) + 1;                                                        \
-            else high_ = (at);                                                                     \
-        }                                                                                          \
-        (at) = low_;                                                                               \
-    } while (0)
+char *copy_text(const char *text);

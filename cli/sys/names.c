@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: MIT */
 #include "names.h"
 
-#include "memory.h"
-
 char *try_join_path(const char *directory, const char *name)
 {
     size_t size = strlen(directory), length = strlen(name);

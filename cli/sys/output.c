@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: MIT */
 #include "output.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include "attributes.h"
 #include "io.h"
-#include "memory.h"
-#include "names.h"
-#include "replace.h"
-#include "report.h"
+#include "tree.h"
 #include "temporary.h"
 
 const char *output_name(const struct output *out)
@@ -43,7 +31,7 @@ int check_output(const char *path, const struct stat *input, int force)
 
 char *follow_links(const char *path)
 {
-    char *at = copy_string(path, strlen(path));
+    char *at = copy_text(path);
     for (int n = 0; n < 40; n++) {
         char target[4096], *directory, *next;
         ssize_t size = readlink(at, target, sizeof target);
@@ -233,9 +221,11 @@ static int publish_output(struct output *out, const struct attributes *attribute
 
 int commit_output(struct output *out, const struct attributes *attributes)
 {
+    static const struct attributes none;
     int error = release_output(out), code;
     if (!error) error = outlet_finish(&out->outlet);
     if (!error && out->is_file) {
+        attributes = attributes ? attributes : &none;
         error = set_attributes(out->fd, attributes);
         if (!error && fsync(out->fd) != 0) error = errno;
         if (!error) error = publish_output(out, attributes);

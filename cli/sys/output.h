@@ -10,14 +10,9 @@
  *                                   -> discard_output   nothing is left
  *
  */
-#ifndef LMC_CLI_OUTPUT_H
-#define LMC_CLI_OUTPUT_H
+#pragma once
 
 #include "platform.h"
-
-#include <fcntl.h>
-#include <stddef.h>
-#include <sys/stat.h>
 
 #include "io.h"
 #include "temporary.h"
@@ -67,7 +62,6 @@ int write_output(void *user, const void *data, size_t size);
 /* Gives up; nothing stays behind. */
 void discard_output(struct output *out);
 
-/* Completes the output on the disk, under its name; or discards it and reports. */
+/* Completes the output on the disk, under its name; or discards it and reports. attributes NULL:
+ * those of a new file. */
 int commit_output(struct output *out, const struct attributes *attributes);
-
-#endif

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: MIT */
-#include "replace.h"
+#include "tree.h"
 
 #include <dirent.h>
 #if defined(__linux__)
 #include <sys/syscall.h> /* SYS_renameat2 */
 #endif
-
-#include "tree.h"
 
 /* rename() with a flag. ENOSYS: there is no such thing here. */
 enum rename_flag { MOVE_ONLY = 1, EXCHANGE = 2 }; /* Linux's RENAME_NOREPLACE, RENAME_EXCHANGE */

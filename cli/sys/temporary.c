@@ -8,7 +8,6 @@
 #include <time.h>
 
 #include "attributes.h"
-#include "replace.h"
 #include "tree.h"
 
 /* The only one. */
@@ -252,8 +251,7 @@ int create_temporary(const char *path, int *fd, const char **name)
 int open_scratch(const char *beside, int *fd)
 {
     const char *scratch = getenv("TMPDIR");
-    char *directory =
-             scratch && *scratch ? copy_string(scratch, strlen(scratch)) : directory_of(beside),
+    char *directory = scratch && *scratch ? copy_text(scratch) : directory_of(beside),
          *path = temporary_name_in(directory);
     int code = CODE_OK;
     *fd = open_unnamed_in(directory);

@@ -17,9 +17,20 @@ struct dirent *next_entry(DIR *directory, int *error)
 struct entry *add_entry(struct listing *l, const char *path, int is_directory)
 {
     struct entry *e = (struct entry *)append(&l->entries, &l->n, &l->room, sizeof *l->entries);
-    e->path = copy_string(path, strlen(path));
+    e->path = copy_text(path);
     e->is_directory = is_directory;
     return e;
+}
+
+int list_names(struct listing *l, const char *directory)
+{
+    DIR *stream = opendir(directory);
+    struct dirent *entry;
+    int error = stream ? 0 : errno;
+    memset(l, 0, sizeof *l);
+    while (stream && (entry = next_entry(stream, &error)) != NULL) add_entry(l, entry->d_name, 0);
+    if (stream) closedir(stream);
+    return error;
 }
 
 void free_listing(struct listing *l)
@@ -93,7 +104,7 @@ static int list_link(struct lister *t, const char *path, const char *full, const
 static void add_other(struct listing *l, const char *path)
 {
     l->others = (char **)resize((void *)l->others, l->n_others + 1, sizeof *l->others);
-    l->others[l->n_others++] = copy_string(path, strlen(path));
+    l->others[l->n_others++] = copy_text(path);
 }
 
 static int list_entry(struct lister *t, const char *path)
@@ -120,20 +131,14 @@ static int is_above(const struct lister *t, const struct stat *st)
     return 0;
 }
 
-static int list_names(struct lister *t, const char *path, const char *full)
+static int list_names_of(struct lister *t, const char *path, const char *full)
 {
-    struct listing names = {0};
-    DIR *directory = opendir(full);
-    struct dirent *entry;
-    int code = CODE_OK, error = 0;
-    if (!directory) {
-        if (t->l->n_unreadable++ >= MOST_NAMED) return CODE_ERROR;
-        return fail_errno(full, errno, "cannot read the directory");
-    }
-    while ((entry = next_entry(directory, &error)) != NULL) add_entry(&names, entry->d_name, 0);
-    if (error) code = fail_errno(full, error, "cannot read the directory");
-    closedir(directory);
-    add_entry(t->l, path, 1);
+    struct listing names;
+    const int error = list_names(&names, full);
+    int code = CODE_OK;
+    if (error && t->l->n_unreadable++ >= MOST_NAMED) code = CODE_ERROR;
+    else if (error) code = fail_errno(full, error, "cannot read the directory");
+    if (!error || names.n) add_entry(t->l, path, 1);
     for (size_t i = 0; i < names.n && !is_full(t); i++) {
         char *inner = join_path(path, names.entries[i].path);
         code = worse(code, list_entry(t, inner));
@@ -163,16 +168,11 @@ static int list_directory(struct lister *t, const char *path)
         inner.above = above;
         inner.n_above = t->n_above + 1;
     }
-    code = list_names(&inner, path, full);
+    code = list_names_of(&inner, path, full);
     t->real_root = inner.real_root;
     free(above);
     free(full);
     return code;
-}
-
-static int compare_entries(const void *a, const void *b)
-{
-    return strcmp(((const struct entry *)a)->path, ((const struct entry *)b)->path);
 }
 
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most)
@@ -194,7 +194,7 @@ int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t
                     "allow more with --max-files",
                     (unsigned long long)most,
                     mode == LINKS_FOLLOW ? ", with those that its links lead to" : "");
-    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_entries);
+    if (l->n) qsort(l->entries, l->n, sizeof *l->entries, compare_texts);
     return code;
 }
 

@@ -48,6 +48,9 @@ struct entry *add_entry(struct listing *l, const char *path, int is_directory);
 
 void free_listing(struct listing *l);
 
+/* The names in a directory, by which others are no entries; 0 or errno: not all could be read. */
+int list_names(struct listing *l, const char *directory);
+
 /* Everything below root, and root itself as "", in the order of the bytes of the paths. most: a
  * limit for files and directories, as a few links can lead to any number of them; 0: none. */
 int list_tree(struct listing *l, const char *root, enum link_mode mode, uint64_t most);
@@ -58,3 +61,20 @@ int open_up_listed(const struct listing *l, const char *root);
 /* Removes at root what was listed and no more: a file that came later keeps its directories. 0 or
  * errno, and *stopped_at: what could not be removed. May run with the lock of temporary.h. */
 int remove_listed(const struct listing *l, const char *root, const struct entry **stopped_at);
+
+/* -- names that move, take the place of another, or go (replace.c) --
+ *
+ * All functions return 0 or errno, and report nothing but what could not be undone.
+ */
+
+/* Moves a file or a tree to where nothing is yet, at once where the system can. Elsewhere a link
+ * claims the name, or, of a tree or without links, something empty that rename then replaces. */
+int move_without_overwriting(const char *from, const char *to);
+
+/* Puts one name in the place of the other, both at once where the system can. */
+int exchange_names(const char *from, const char *to, char *aside, int *is_aside);
+
+/* Removes the file or tree at path, however deep it is: links not followed, mounted file systems
+ * not entered. What can be removed is; the error is the first one. Out of memory is an error as any
+ * other here: this may run because memory was short. */
+int remove_tree(const char *path);

@@ -12,7 +12,7 @@
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/source_tree.h"
-#include "../job/restored_links.h"
+#include "../job/restored_tree.h"
 #include "../job/restorer.h"
 #include "apply_target.h"
 
@@ -96,14 +96,13 @@ static int check_order(const struct apply *a)
 {
     char wanted[2 * SHORT_FINGERPRINT + 1], made[2 * SHORT_FINGERPRINT + 1];
     for (size_t i = 1; i < a->n_deltas; i++)
-        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) != 0) {
-            format_hex(wanted, a->deltas[i].wanted, SHORT_FINGERPRINT);
-            format_hex(made, a->deltas[i - 1].fingerprint, SHORT_FINGERPRINT);
+        if (memcmp(a->deltas[i].wanted, a->deltas[i - 1].fingerprint, LMC_FINGERPRINT_SIZE) != 0)
             return fail(CODE_BASE, a->deltas[i].name,
                         "needs the base %s, but %s, named before it, restores %s; name deltas in "
                         "the order in which they are applied; nothing was changed",
-                        wanted, a->deltas[i - 1].name, made);
-        }
+                        format_hex(wanted, a->deltas[i].wanted, SHORT_FINGERPRINT),
+                        a->deltas[i - 1].name,
+                        format_hex(made, a->deltas[i - 1].fingerprint, SHORT_FINGERPRINT));
     return CODE_OK;
 }
 
@@ -125,7 +124,6 @@ static int fail_target(const struct apply *a, const struct delta *d)
     char there[2 * SHORT_FINGERPRINT + 1], more[700] = "";
     const char *journal = a->journal.path;
     enum exit_code code = a->journal.state == JOURNAL_DAMAGED ? CODE_CORRUPT : CODE_BASE;
-    format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT);
     if (a->journal.state == JOURNAL_DAMAGED)
         snprintf(more, sizeof more,
                  "; it was left half applied, and its side file %.300s is damaged: replace the "
@@ -142,9 +140,9 @@ static int fail_target(const struct apply *a, const struct delta *d)
     else if (memcmp(a->bases.list->fingerprint, d->fingerprint, LMC_FINGERPRINT_SIZE) == 0)
         snprintf(more, sizeof more, "; it holds the tensors that %.200s restores, in other files",
                  d->name);
-    code = (enum exit_code)fail(code, a->name,
-                                "is %s, but %s needs the base %s; nothing was changed%s", there,
-                                d->name, wanted, more);
+    code = (enum exit_code)fail(
+        code, a->name, "is %s, but %s needs the base %s; nothing was changed%s",
+        format_hex(there, a->bases.list->fingerprint, SHORT_FINGERPRINT), d->name, wanted, more);
     free(wanted);
     return code;
 }
@@ -382,7 +380,7 @@ static int apply_beside(struct apply *a, const struct delta *d, const lmc_base *
 {
     struct restore r;
     struct source s;
-    struct common o = *a->o;
+    struct options o = *a->o;
     o.force = 1;
     o.bases = &a->bases;
     init_restore(&r, d->path, a->path, &o);
@@ -484,7 +482,7 @@ static int apply_all(struct apply *a)
     int code = find_interrupted(a, &next), is_wrong = 1;
     if (code == CODE_OK && a->journal.state == JOURNAL_OURS)
         code = apply_delta(a, &a->deltas[next], NULL, TARGET_HALF, &is_wrong);
-    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->trust_base)
+    else if (code == CODE_OK && a->journal.state == JOURNAL_NONE && a->o->trust_base)
         code = apply_delta(a, &a->deltas[next], NULL, TARGET_TRUSTED, &is_wrong);
     else if (code != CODE_OK) return code;
     if (a->has_last) {
@@ -513,12 +511,12 @@ static int apply_all(struct apply *a)
     return code;
 }
 
-int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
+int apply_deltas(const struct options *o)
 {
+    const size_t n = o->n_names;
     struct apply a = {0};
     a.o = o;
-    a.trust_base = trust_base;
-    a.name = names[n - 1];
+    a.name = o->names[n - 1];
     a.lock = a.journal.fd = -1;
     a.base_options = *o;
     a.base_options.bases = &a.bases;
@@ -526,7 +524,7 @@ int apply_deltas(char **names, size_t n, int trust_base, const struct common *o)
     a.deltas = (struct delta *)zeroed(n, sizeof *a.deltas);
     int code = open_target(&a);
     for (size_t i = 0; i < a.n_deltas && code == CODE_OK; i++) {
-        a.deltas[i].path = names[i];
+        a.deltas[i].path = o->names[i];
         code = look_at_delta(&a, &a.deltas[i]);
     }
     if (code == CODE_OK) code = check_order(&a);

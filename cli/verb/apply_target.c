@@ -3,7 +3,7 @@
 
 #include <sys/file.h>
 
-#include "../format/tensors.h"
+#include "../format/print.h"
 #include "../input/base.h"
 #include "../input/source_tree.h"
 #include "../sys/attributes.h"
@@ -47,7 +47,7 @@ static int check_file(const struct apply *a, const char *full, enum look look)
 }
 
 /* Whether the tensors of a file are those of the snapshot's, by its header. */
-static int has_tensors(const char *full, const lmc_file *file, const struct common *o)
+static int has_tensors(const char *full, const lmc_file *file, const struct options *o)
 {
     struct source s;
     int same = open_source(&s, full) == CODE_OK && identify_source(&s, o) == CODE_OK &&

@@ -6,7 +6,7 @@
 #include "../sys/platform.h"
 
 #include "../input/archive.h"
-#include "../input/common.h"
+#include "../input/options.h"
 #include "apply_journal.h"
 
 struct base;
@@ -23,8 +23,7 @@ struct delta {
 };
 
 struct apply {
-    const struct common *o;
-    int trust_base;
+    const struct options *o;
     const char *name; /* of the target */
     char *path;       /* links resolved, for the target itself may be replaced */
     struct stat st;
@@ -33,7 +32,7 @@ struct apply {
     size_t n_deltas;
     size_t n_links; /* that were changed, where the files were those of the delta already */
     /* the target as a base of files */
-    struct common base_options;
+    struct options base_options;
     struct bases bases;
     /* what was applied last, whose files are those of the target */
     struct archive last;

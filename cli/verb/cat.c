@@ -4,10 +4,10 @@
 #include "verbs.h"
 
 #include "../format/json.h"
-#include "../../formats/gather.h"
+#include "../../formats/container.h"
 #include "../format/scan.h"
 #include "../input/base.h"
-#include "../sys/attributes.h"
+#include "../input/links.h"
 #include "../sys/output.h"
 #include "cat_choice.h"
 
@@ -325,7 +325,7 @@ static int plan_cat(struct extract *e, int has_slice)
 }
 
 /* What --f32 does to the tensor. */
-static int plan_widening(struct extract *e, const struct cat_options *options)
+static int plan_widening(struct extract *e, const struct options *options)
 {
     const enum lmc_dtype dtype = lmc_dtype_find(e->tensor->dtype);
     e->widened = LMC_AUTO;
@@ -358,7 +358,7 @@ static int find_file(struct extract *e, const char *file, lmc_tensor *whole)
 }
 
 /* Of --file, what it leads to if it is a symbolic link, or lies below one; *led is to be freed. */
-static int follow_file(const struct archive *a, struct cat_options *options, char **led)
+static int follow_file(const struct archive *a, struct options *options, char **led)
 {
     const struct link *first;
     struct links links;
@@ -379,7 +379,7 @@ static int follow_file(const struct archive *a, struct cat_options *options, cha
     return code;
 }
 
-static int open_cat_output(const struct extract *e, const struct common *o)
+static int open_cat_output(const struct extract *e, const struct options *o)
 {
     return open_output(e->out, file_of_output(o), &e->archive->st, o->force);
 }
@@ -387,7 +387,7 @@ static int open_cat_output(const struct extract *e, const struct common *o)
 /* -- a safetensors file of some tensors -- */
 
 /* What --f32 widens the elements of the tensor from, in bytes; 0: they stay. */
-static unsigned widened_width(const lmc_tensor *t, const struct cat_options *options)
+static unsigned widened_width(const lmc_tensor *t, const struct options *options)
 {
     return options->f32 ? widen_width(lmc_dtype_find(t->dtype)) : 0;
 }
@@ -419,31 +419,30 @@ static int check_chosen(const struct archive *a, const struct chosen *list, size
 
 /* Eight bytes of size, JSON, and spaces to align the data. */
 static int write_safetensors_header(struct output *out, const struct chosen *list, size_t n,
-                                    const struct cat_options *options)
+                                    const struct options *options)
 {
     char *text = NULL;
     size_t size;
     FILE *f = (FILE *)check_memory(open_memstream(&text, &size));
     uint64_t offsets[2] = {0, 0}; /* where a tensor begins and ends */
     struct json_writer w;
-    json_t *metadata = (json_t *)check_memory(json_object());
-    set_json(metadata, "format", json_string("pt"));
-    init_json_writer(&w, NULL, f, JSON_COMPACT);
+    init_json_writer(&w, f, JSON_COMPACT);
     fprintf(f, "%8s", "");
     begin_json(&w, NULL, '{');
-    put_json(&w, "__metadata__", metadata);
+    begin_json(&w, "__metadata__", '{');
+    put_json(&w, "format", json_string("pt"));
+    end_json(&w, '}');
     for (size_t i = 0; i < n; i++, offsets[0] = offsets[1]) {
         const lmc_tensor *const t = &list[i].tensor;
         const unsigned width = widened_width(t, options);
-        json_t *entry = (json_t *)check_memory(json_object());
         offsets[1] += width ? t->size / width * 4 : t->size;
-        set_json(entry, "dtype", json_string(width ? "F32" : t->dtype));
-        set_json(entry, "shape", make_json_numbers(t->shape, t->rank));
-        set_json(entry, "data_offsets", make_json_numbers(offsets, 2));
-        put_json(&w, t->name, entry);
+        begin_json(&w, t->name, '{');
+        put_json(&w, "dtype", json_string(width ? "F32" : t->dtype));
+        put_json_numbers(&w, "shape", t->shape, t->rank);
+        put_json_numbers(&w, "data_offsets", offsets, 2);
+        end_json(&w, '}');
     }
     end_json(&w, '}');
-    (void)finish_json(&w);
     if (fflush(f) != 0) check_memory(NULL);
     fprintf(f, "%*s", (int)(-size & 7), "");
     if (fclose(f) != 0) check_memory(NULL);
@@ -455,12 +454,12 @@ static int write_safetensors_header(struct output *out, const struct chosen *lis
 }
 
 static int cat_safetensors(struct extract *e, struct selection *c, char *const *names, size_t n,
-                           const struct cat_options *options)
+                           const struct options *options)
 {
     uint64_t total = 0;
     int code = choose_tensors(c, e->archive, names, n, options->file);
     if (code == CODE_OK) code = check_chosen(e->archive, c->list, c->n);
-    if (code == CODE_OK) code = open_cat_output(e, &options->common);
+    if (code == CODE_OK) code = open_cat_output(e, options);
     for (size_t i = 0; i < c->n; i++) total += c->list[i].tensor.size;
     progress_start(e->archive->name, total);
     if (code == CODE_OK) code = write_safetensors_header(e->out, c->list, c->n, options);
@@ -477,7 +476,7 @@ static int cat_safetensors(struct extract *e, struct selection *c, char *const *
 
 /* One tensor, a slice of one, or a file. */
 static int cat_one(struct extract *e, struct selection *c, const char *name,
-                   const struct cat_options *options)
+                   const struct options *options)
 {
     const int is_file = !name && options->file && !options->npy && !options->f32;
     lmc_tensor whole;
@@ -487,28 +486,28 @@ static int cat_one(struct extract *e, struct selection *c, const char *name,
                        : find_only_tensor(e, c);
     if (code == CODE_OK) code = plan_widening(e, options);
     if (code == CODE_OK) code = plan_cat(e, has_slice);
-    if (code == CODE_OK) code = open_cat_output(e, &options->common);
+    if (code == CODE_OK) code = open_cat_output(e, options);
     if (code != CODE_OK) return code;
     progress_start(e->archive->name, e->view ? e->tensor->size : e->piece * e->left);
     if (options->npy) code = write_npy_header(e);
     return code == CODE_OK ? copy_pieces(e) : code;
 }
 
-int cat_tensors(const char *path, char *const *names, size_t n, const struct cat_options *given)
+int cat_tensors(const struct options *given)
 {
-    struct cat_options followed = *given;
-    const struct cat_options *const options = &followed;
-    const struct common *o = &given->common;
+    struct options followed = *given;
+    const struct options *const o = &followed;
+    char *const *const names = o->names + 1;
+    const size_t n = o->n_names - 1;
     char *led = NULL;
     struct archive a;
     struct base plain;
     struct extract e = {0};
     struct selection c = {0};
     struct output out = {0};
-    struct attributes attributes = {0};
     const lmc_base *base;
     double start = now();
-    int code = open_archive_or_plain(&a, &plain, path, o);
+    int code = open_archive_or_plain(&a, &plain, o->names[0], o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o);
     if (code == CODE_OK && !a.plain) code = find_base_of_archive(&a, &base, o);
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* those found, too */
@@ -519,11 +518,11 @@ int cat_tensors(const char *path, char *const *names, size_t n, const struct cat
     e.out = &out;
     e.widened = LMC_AUTO;
     if (code == CODE_OK)
-        code = options->safetensors ? cat_safetensors(&e, &c, names, n, options)
-                                    : cat_one(&e, &c, n ? names[0] : NULL, options);
+        code = o->safetensors ? cat_safetensors(&e, &c, names, n, o)
+                              : cat_one(&e, &c, n ? names[0] : NULL, o);
     progress_clear();
     if (code == CODE_OK) code = protect_bases(NULL, file_of_output(o), 0, o); /* and stood in */
-    if (code == CODE_OK) code = commit_output(&out, &attributes);
+    if (code == CODE_OK) code = commit_output(&out, NULL);
     else discard_output(&out);
     if (code == CODE_OK && o->verbosity >= 2) {
         for (size_t i = 0; i < o->bases->n; i++) {

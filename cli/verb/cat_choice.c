@@ -61,11 +61,6 @@ static int is_no_tensor(const lmc_tensor *t)
     return t->name[0] == '@' && strcmp(t->dtype, "BYTES") == 0;
 }
 
-int compare_texts(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
 /* The names of the views, in order. To be freed. */
 static const char **sort_view_names(const struct container *inside)
 {

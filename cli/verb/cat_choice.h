@@ -39,9 +39,6 @@ enum lmc_status choose_tensor(struct selection *c, struct archive *a, const char
 int fail_lookup(const struct archive *a, enum lmc_status status, const char *name,
                 const char *file);
 
-/* Of two const char *, for qsort(). */
-int compare_texts(const void *a, const void *b);
-
 struct slice {
     uint64_t start[LMC_MAX_RANK], count[LMC_MAX_RANK];
     int dropped[LMC_MAX_RANK]; /* the dimension was given as one index */

@@ -3,29 +3,28 @@
  */
 #include "verbs.h"
 
+#include "../choose/members.h"
 #include "../choose/quantise.h"
-#include "../choose/twins.h"
 #include "../format/print.h"
 #include "../input/base.h"
 #include "../input/second_look.h"
 #include "../input/source_tree.h"
-#include "../input/operands.h"
+#include "../input/options.h"
 #include "../job/writer.h"
 #include "../sys/attributes.h"
 #include "../sys/output.h"
 
 /* No base is removed or replaced, no link that the base needs is compressed. Asked when the base
  * is ready; when all was read, for a copy may have stood in for a link; before a source goes. */
-static int protect_chain(const char *path, const char *snapshot, const struct compress_options *o)
+static int protect_chain(const char *path, const char *snapshot, const struct options *o)
 {
-    int code = is_dash(path) ? CODE_OK : check_source(path, &o->common);
-    return code == CODE_OK ? protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common)
-                           : code;
+    int code = is_dash(path) ? CODE_OK : check_source(path, o);
+    return code == CODE_OK ? protect_bases(o->remove_source ? path : NULL, snapshot, 0, o) : code;
 }
 
 /* Hands all bytes of the source to the writer. */
 static int feed_source(struct source *s, lmc_writer *writer, const struct members *m,
-                       const struct compress_options *o, const struct output *out)
+                       const struct output *out)
 {
     lmc_stream stream;
     char byte;
@@ -38,7 +37,7 @@ static int feed_source(struct source *s, lmc_writer *writer, const struct member
     if (status != LMC_OK && status != LMC_ERR_READ) return fail_writer(status, out, s->name);
     if (s->error) return fail_errno(s->name, s->error, "cannot read it");
     if (status == LMC_ERR_READ) /* of a base or a twin, which has said so */
-        return worse(o->common.bases->code, m->code);
+        return worse(m->o->bases->code, m->code);
     if (more)
         return s->promised
                    ? fail(CODE_ERROR, s->name,
@@ -76,11 +75,11 @@ static lmc_file describe_file(const char *path, const struct stat *st)
 
 /* Adds an open source to the snapshot: the member of that number. */
 static int add_source(struct source *s, struct members *m, size_t number, lmc_writer *writer,
-                      const struct compress_options *o, const struct output *out)
+                      const struct output *out)
 {
     const struct member *member = &m->list[number];
     lmc_file file = describe_file(member->path, &s->st);
-    int code = fit_quantizers(m, number, &o->common);
+    int code = fit_quantizers(m, number);
     if (code != CODE_OK) return code;
     file.size = s->size;
     file.tensors = member->tensors;
@@ -88,9 +87,9 @@ static int add_source(struct source *s, struct members *m, size_t number, lmc_wr
     file.base_parts = member->parts;
     file.n_base_parts = member->n_parts;
     file.twin = member->whole.twin;
-    enum lmc_status status = lmc_writer_begin_file(writer, &file, o->common.dtype);
+    enum lmc_status status = lmc_writer_begin_file(writer, &file, m->o->dtype);
     if (status != LMC_OK) return fail_writer(status, out, s->name);
-    code = feed_source(s, writer, m, o, out);
+    code = feed_source(s, writer, m, out);
     if (code != CODE_OK) return code;
     status = lmc_writer_end_file(writer);
     return status == LMC_OK ? CODE_OK : fail_writer(status, out, s->name);
@@ -106,14 +105,14 @@ static int add_directory(const struct member *member, lmc_writer *writer, const 
 
 /* Opens a member of a tree once more and adds it. */
 static int add_member_of_tree(struct members *m, size_t number, lmc_writer *writer,
-                              const struct compress_options *o, const struct output *out)
+                              const struct output *out)
 {
     const struct member *member = &m->list[number];
     struct source s;
     if (S_ISDIR(member->st.st_mode)) return add_directory(member, writer, out);
     int code = open_source(&s, member->full);
     if (code == CODE_OK && !same_state(&s.st, &member->st)) code = fail_changed(member->full);
-    if (code == CODE_OK) code = add_source(&s, m, number, writer, o, out);
+    if (code == CODE_OK) code = add_source(&s, m, number, writer, out);
     close_source(&s);
     return code;
 }
@@ -132,16 +131,16 @@ int remove_listing(const struct listing *l, const char *root)
 
 /* l: of a directory; of a file NULL */
 static int remove_source(const struct listing *l, const char *path, const char *snapshot,
-                         const struct compress_options *o)
+                         const struct options *o)
 {
     size_t n_files;
-    int code = verify_snapshot(snapshot, path, 0, 0, &o->common, &n_files);
+    int code = verify_snapshot(snapshot, path, 0, 0, o, &n_files);
     if (code == CODE_OK) code = protect_chain(path, NULL, o);
     if (code == CODE_OK && l && n_files != l->n - 1)
         code =
             fail(CODE_ERROR, snapshot, "does not hold every file of %s; nothing was removed", path);
     if (code != CODE_OK) return code;
-    say_lost(l, path, snapshot, &o->common);
+    say_lost(l, path, snapshot, o);
     if (l) return remove_listing(l, path);
     return unlink(path) == 0 ? CODE_OK : fail_errno(path, errno, "cannot remove it");
 }
@@ -156,57 +155,56 @@ struct written {
 };
 
 /* The sizes, and what the base was good for. */
-static void say_written(const struct written *w, const char *name, const struct compress_options *o)
+static void say_written(const struct written *w, const char *name, const struct options *o)
 {
-    const struct bases *bases = o->common.bases;
-    say_unused_bases(1, &o->common);
+    const struct bases *bases = o->bases;
+    say_unused_bases(1, o);
     if (w->is_useless) return; /* it is written once more */
-    if (bases->n && w->use.is_measured && w->use.predicted_size && o->common.verbosity >= 2)
+    if (bases->n && w->use.is_measured && w->use.predicted_size && o->verbosity >= 2)
         say(name, "%.2f %% of the bytes are coded against %.300s",
             percent(w->use.predicted_size, w->use.size), bases->list[0].name);
-    say_sizes(&o->common, name, w->from, w->to, w->from, w->start);
+    say_sizes(o, name, w->from, w->to, w->from, w->start);
 }
 
 /* What came from a pipe cannot be compressed once more; but the snapshot can be coded again. */
 static int recode_held(struct output *out, const struct attributes *attributes, const char *name,
-                       const lmc_base *base, const struct compress_options *o)
+                       const lmc_base *base, const struct options *o)
 {
     struct archive a = {0};
-    a.o = &o->common;
+    a.o = o;
     a.name = name;
     a.fd = take_held(out);
     int code = fstat(a.fd, &a.st) == 0 ? read_archive_index(&a, base)
                                        : fail_errno(name, errno, "cannot access its scratch file");
-    if (code == CODE_OK)
-        code = recode_archive(&a, NULL, out, attributes, name, &o->coding, &o->common, NULL);
+    if (code == CODE_OK) code = recode_archive(&a, NULL, out, attributes, name, o, NULL);
     else discard_output(out);
     close_archive(&a);
     return code;
 }
 
 /* A copy of the options for writing once more what needs a base without use: without it. */
-static struct compress_options without_bases(const struct compress_options *o, struct bases *none)
+static struct options without_bases(const struct options *o, struct bases *none)
 {
-    struct compress_options again = *o;
+    struct options again = *o;
     memset(none, 0, sizeof *none);
     none->is_closed = 1;
-    again.common.bases = none;
+    again.bases = none;
     again.remove_source = 0;
     return again;
 }
 
 /* A source is not removed where the base that was to help has not: it may be the wrong one. */
 static int conclude_useless_base(int code, int is_unsized, const char *snapshot, const char *source,
-                                 const struct compress_options *o)
+                                 const struct options *o)
 {
-    const char *const name = o->common.bases->list[0].name;
+    const char *const name = o->bases->list[0].name;
     if (code != CODE_OK) return code;
     if (o->remove_source)
         return fail(CODE_ERROR, source,
                     "is not removed: nothing of it was found in the base %.300s; %.300s is written "
                     "without it; leave out --base",
                     name, snapshot ? snapshot : STANDARD_OUTPUT);
-    if (o->common.verbosity > 0 && !o->common.bases->is_quiet)
+    if (o->verbosity > 0 && !o->bases->is_quiet)
         say(source,
             "nothing of it was found in the base %.300s (%s): %.300s is written without it, and "
             "does "
@@ -221,19 +219,18 @@ static int conclude_useless_base(int code, int is_unsized, const char *snapshot,
 }
 
 /* Where the snapshot of path goes; NULL: to standard output. To be freed. */
-static char *name_snapshot(const char *path, const struct compress_options *o)
+static char *name_snapshot(const char *path, const struct options *o)
 {
-    const char *output = o->common.output;
-    if (output && (is_dash(path) || !goes_into_directory(&o->common)))
-        return is_dash(output) ? NULL : copy_string(output, strlen(output));
-    return o->common.to_stdout || is_dash(path) ? NULL : name_output(path, 0, &o->common);
+    const char *output = o->output;
+    if (output && (is_dash(path) || !goes_into_directory(o)))
+        return is_dash(output) ? NULL : copy_text(output);
+    return o->to_stdout || is_dash(path) ? NULL : name_output(path, 0, o);
 }
 
 /* Chooses what is quantised, finds twins. can_refer: the output is a file */
-static int look_at_members(struct members *m, int can_refer, int can_read_twice,
-                           const struct compress_options *o)
+static int look_at_members(struct members *m, int can_refer, int can_read_twice)
 {
-    can_refer = can_refer && !o->coding.no_twins;
+    can_refer = can_refer && !m->o->no_twins;
     if (choose_all(m, can_refer) && !can_read_twice)
         return fail(CODE_ERROR, NULL,
                     "what is quantised is read twice, which standard input and pipes cannot; save "
@@ -248,9 +245,9 @@ static int can_read_twice(const char *path, const struct stat *st)
 
 /* Writes all members. s: the open source of a single one; NULL: path is a directory */
 static int write_members(struct members *m, struct source *s, const char *path,
-                         const struct stat *st, const char *snapshot, struct written *w,
-                         const struct compress_options *o)
+                         const struct stat *st, const char *snapshot, struct written *w)
 {
+    const struct options *const o = m->o;
     const int is_repeatable = can_read_twice(path, st), is_file = S_ISREG(st->st_mode);
     const char *name = s ? s->name : path;
     struct output out;
@@ -258,25 +255,25 @@ static int write_members(struct members *m, struct source *s, const char *path,
     lmc_writer *writer = NULL;
     const struct base *base;
     uint64_t total = 0;
-    int code = choose_base(&base, &o->common);
+    int code = choose_base(&base, o);
     w->start = now();
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) return code;
     order_members(m, base ? &base->source : NULL);
     if (is_file || !s) attributes = attributes_of_stat(st);
     if (!s) attributes.mode &= 0666; /* a directory's x bits mean nothing for a file */
-    code = open_output(&out, snapshot, is_file ? st : NULL, o->common.force);
+    code = open_output(&out, snapshot, is_file ? st : NULL, o->force);
     if (code != CODE_OK) return code;
-    code = look_at_members(m, out.is_file, is_repeatable, o);
+    code = look_at_members(m, out.is_file, is_repeatable);
     /* The output waits until it is known that the base is of use: a file that is not can be
      * discarded, but not what went to a pipe; and from a pipe nothing is read twice. */
     if (code == CODE_OK && base && !(out.is_file && is_repeatable)) code = hold_output(&out);
     for (size_t i = 0; i < m->n && !s; i++) total += size_of_member(m, &m->list[i]);
     progress_start(name, s ? s->size : total);
-    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base, &o->common);
+    if (code == CODE_OK) code = open_snapshot(&writer, &out, m, base);
     for (size_t i = 0; i < m->n && code == CODE_OK; i++)
-        code = s ? add_source(s, m, i, writer, o, &out) : add_member_of_tree(m, i, writer, o, &out);
-    code = finish_snapshot(code, writer, &out, m, &w->use, &o->common);
+        code = s ? add_source(s, m, i, writer, &out) : add_member_of_tree(m, i, writer, &out);
+    code = finish_snapshot(code, writer, &out, m, &w->use);
     if (code == CODE_OK) code = protect_chain(path, snapshot, o);
     if (code != CODE_OK) discard_output(&out);
     w->is_useless = code == CODE_OK && base && w->use.is_measured && w->use.predicted_size == 0;
@@ -287,35 +284,35 @@ static int write_members(struct members *m, struct source *s, const char *path,
     w->to = out.outlet.size;
     progress_clear();
     if (code == CODE_OK) say_written(w, name, o);
-    if (code == CODE_OK && !(w->is_useless && is_repeatable)) say_of_quantised(m, name, &o->common);
+    if (code == CODE_OK && !(w->is_useless && is_repeatable)) say_of_quantised(m, name);
     return code;
 }
 
 /* -- files -- */
 
 static int compress_source(struct source *s, const char *path, const char *snapshot,
-                           struct written *w, const struct compress_options *o)
+                           struct written *w, const struct options *o)
 {
     struct members m = {0};
-    m.coding = &o->coding;
+    m.o = o;
     m.list = (struct member *)resize(NULL, 1, sizeof *m.list);
     add_member(&m, "", path, s);
     w->is_unsized = s->size == LMC_UNKNOWN_SIZE && m.list[0].n_tensors == 0;
-    int code = write_members(&m, s, path, &s->st, snapshot, w, o);
+    int code = write_members(&m, s, path, &s->st, snapshot, w);
     free_members(&m);
     return code;
 }
 
-int compress_file(const char *path, int is_named, const struct compress_options *o)
+int compress_file(const char *path, int is_named, const struct options *o)
 {
     struct source s;
     struct written w = {0};
-    if (check_regular(path, o->common.to_stdout || o->common.output) != CODE_OK) return CODE_ERROR;
-    if (has_suffix(path) && !o->common.force)
+    if (check_regular(path, o->to_stdout || o->output) != CODE_OK) return CODE_ERROR;
+    if (has_suffix(path) && !o->force)
         return fail(CODE_ERROR, path,
                     "is named " SUFFIX
                     " already; use -f to compress it again, or -d to restore it");
-    if (is_dash(path) && isatty(STDIN_FILENO) && !o->common.force)
+    if (is_dash(path) && isatty(STDIN_FILENO) && !o->force)
         return fail(CODE_ERROR, NULL,
                     "standard input is a terminal; name a file, or see 'lmc help'");
     if (is_side_name(path))
@@ -323,21 +320,20 @@ int compress_file(const char *path, int is_named, const struct compress_options 
             CODE_ERROR, path,
             "is the side file of an lmc apply that is at work or was killed; finish that first");
     if (!is_dash(path) && check_finished(path, CODE_ERROR) != CODE_OK) return CODE_ERROR;
-    if (check_output_name(&o->common) != CODE_OK) return CODE_ERROR;
+    if (check_output_name(o) != CODE_OK) return CODE_ERROR;
     char *snapshot = name_snapshot(path, o);
     int code = open_source(&s, path);
     s.is_named = is_named;
     if (code == CODE_OK && snapshot) /* before a large header is read */
-        code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->common.force);
-    if (code == CODE_OK)
-        code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, &o->common);
-    if (code == CODE_OK) code = identify_source(&s, &o->common);
+        code = check_output(snapshot, S_ISREG(s.st.st_mode) ? &s.st : NULL, o->force);
+    if (code == CODE_OK) code = protect_bases(o->remove_source ? path : NULL, snapshot, 0, o);
+    if (code == CODE_OK) code = identify_source(&s, o);
     if (code == CODE_OK) code = compress_source(&s, path, snapshot, &w, o);
     int is_repeatable = can_read_twice(path, &s.st);
     close_source(&s);
     if (code == CODE_OK && w.is_useless) {
         struct bases none;
-        const struct compress_options again = without_bases(o, &none);
+        const struct options again = without_bases(o, &none);
         if (is_repeatable) code = compress_file(path, is_named, &again);
         code = conclude_useless_base(code, w.is_unsized, snapshot, s.name, o);
     } else if (code == CODE_OK && o->remove_source) code = remove_source(NULL, path, snapshot, o);
@@ -349,8 +345,7 @@ int compress_file(const char *path, int is_named, const struct compress_options 
 
 /* Looks at an entry of a tree. existing: the file that the output replaces, or NULL */
 static int look_at_entry(struct members *m, const struct entry *e, const char *root,
-                         const struct compress_options *o, const struct stat *existing,
-                         int *is_opened)
+                         const struct options *o, const struct stat *existing, int *is_opened)
 {
     char *full = join_path(root, e->path);
     struct source s;
@@ -363,7 +358,7 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
     if (code == CODE_OK && existing && same_file(&s.st, existing))
         code = fail(CODE_ERROR, full,
                     "output and input are the same file; name another output with -o");
-    if (code == CODE_OK && !e->is_directory) code = identify_source(&s, &o->common);
+    if (code == CODE_OK && !e->is_directory) code = identify_source(&s, o);
     if (code == CODE_OK) add_member(m, e->path, full, &s);
     close_source(&s);
     free(full);
@@ -371,12 +366,12 @@ static int look_at_entry(struct members *m, const struct entry *e, const char *r
 }
 
 static int write_listing(const struct listing *l, const char *root, const char *snapshot,
-                         struct written *w, const struct compress_options *o)
+                         struct written *w, const struct options *o)
 {
     struct members m = {0};
     struct stat existing, st;
     int code = CODE_OK, exists = snapshot && stat(snapshot, &existing) == 0, is_opened = 1;
-    m.coding = &o->coding;
+    m.o = o;
     m.list = (struct member *)resize(NULL, l->n, sizeof *m.list);
     for (size_t i = 0; i < l->n && code == CODE_OK; i++) {
         if (is_stored(&l->entries[i], l))
@@ -386,24 +381,24 @@ static int write_listing(const struct listing *l, const char *root, const char *
     }
     collect_links(&m.links, l, root);
     if (code == CODE_OK && stat(root, &st) != 0) code = fail_errno(root, errno, "cannot access it");
-    if (code == CODE_OK) code = write_members(&m, NULL, root, &st, snapshot, w, o);
+    if (code == CODE_OK) code = write_members(&m, NULL, root, &st, snapshot, w);
     free_members(&m);
     return code;
 }
 
 int compress_listing(const struct listing *l, const char *root, const char *snapshot,
-                     const struct compress_options *o)
+                     const struct options *o)
 {
     struct bases none;
     struct written w = {0};
     int code = write_listing(l, root, snapshot, &w, o);
     if (code != CODE_OK || !w.is_useless) return code;
-    struct compress_options again = without_bases(o, &none);
+    struct options again = without_bases(o, &none);
     code = write_listing(l, root, snapshot, &w, &again);
     return conclude_useless_base(code, 0, snapshot, root, o);
 }
 
-int compress_directory(const char *path, const struct compress_options *o)
+int compress_directory(const char *path, const struct options *o)
 {
     struct listing l = {0};
     struct stat st;
@@ -414,15 +409,13 @@ int compress_directory(const char *path, const struct compress_options *o)
         code = fail(CODE_ERROR, root,
                     "is a link to a directory, and --rm removes only what it is told by its own "
                     "name; name that directory");
-    else if (snapshot && (!o->common.output || goes_into_directory(&o->common)) &&
-             (*name == '/' || is_dot(name)))
+    else if (snapshot && (!o->output || goes_into_directory(o)) && (*name == '/' || is_dot(name)))
         code = fail(CODE_ERROR, path,
                     "has no name to derive that of the output from; name it with -o");
     else code = check_finished(root, CODE_ERROR);
-    if (code == CODE_OK) code = check_output_name(&o->common);
-    if (code == CODE_OK)
-        code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, &o->common);
-    if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, &o->common);
+    if (code == CODE_OK) code = check_output_name(o);
+    if (code == CODE_OK) code = protect_bases(o->remove_source ? root : NULL, snapshot, 0, o);
+    if (code == CODE_OK) code = list_sources(&l, root, o->remove_source, o);
     if (code == CODE_OK && o->remove_source && l.n_others)
         code = fail(CODE_ERROR, root, "holds '%.300s', which a snapshot cannot: not with --rm",
                     l.others[0]);

@@ -6,6 +6,7 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../input/source_tree.h"
 #include "../job/difference.h"
 
@@ -42,12 +43,6 @@ struct numbered {
     size_t number;
 };
 
-static int compare_numbered(const void *a, const void *b)
-{
-    return strcmp(((const struct numbered *)a)->file->path,
-                  ((const struct numbered *)b)->file->path);
-}
-
 /* The files of one side that have tensors, by their paths. To be freed. */
 static struct numbered *sort_numbered(const struct base *b, size_t *n)
 {
@@ -59,7 +54,7 @@ static struct numbered *sort_numbered(const struct base *b, size_t *n)
         list[*n].file = f;
         list[(*n)++].number = i;
     }
-    if (*n) qsort(list, *n, sizeof *list, compare_numbered);
+    if (*n) qsort(list, *n, sizeof *list, compare_named);
     return list;
 }
 
@@ -138,7 +133,7 @@ static int compare_files(struct rest_rows *rest, const struct diff *d)
     struct numbered *a = sort_numbered(d->a, &n_a), *b = sort_numbered(d->b, &n_b);
     int code = CODE_OK;
     while (code == CODE_OK && (i < n_a || k < n_b)) {
-        const int order = i == n_a ? 1 : k == n_b ? -1 : compare_numbered(&a[i], &b[k]);
+        const int order = i == n_a ? 1 : k == n_b ? -1 : compare_named(&a[i], &b[k]);
         if (order == 0) code = compare_rest(rest, d, &a[i], &b[k]);
         else if (order < 0) add_rest(rest, DIFF_REMOVED, a[i].file->path);
         else add_rest(rest, DIFF_ADDED, b[k].file->path);
@@ -150,10 +145,10 @@ static int compare_files(struct rest_rows *rest, const struct diff *d)
     return code;
 }
 
-static int read_links_of(struct links *l, const struct base *b, const struct common *o)
+static int read_links_of(struct links *l, const struct base *b, const struct options *o)
 {
     struct listing listing;
-    struct common quiet = *o; /* what is not stored was told when the side was read */
+    struct options quiet = *o; /* what is not stored was told when the side was read */
     struct stat st;
     quiet.verbosity = 0;
     if (b->is_archive)
@@ -202,50 +197,39 @@ static int compare_links(struct rest_rows *rest, const struct diff *d)
 
 static void print_rest(const struct rest_row *row)
 {
+    const unsigned long long size = row->size, old_size = row->old_size;
+    const char *const path = *row->path ? row->path : "(the file itself)";
     printf("  %-8s ", diff_names[row->kind]);
-    if (row->target || row->old_target) {
-        fputs("link ", stdout);
-        print_name(row->path);
-        fputs(" to ", stdout);
-        print_name(row->target ? row->target : row->old_target);
-        if (row->kind == DIFF_CHANGED) {
-            fputs(", before to ", stdout);
-            print_name(row->old_target);
-        }
-        putchar('\n');
-        return;
-    }
-    if (row->kind != DIFF_CHANGED) fputs("file of tensors", stdout);
-    else if (row->size == row->old_size)
-        printf("%llu of %llu bytes of headers, pickles and metadata",
-               (unsigned long long)row->n_changed, (unsigned long long)row->size);
+    if (row->target && row->old_target)
+        print("link %s to %s, before to %s\n", row->path, row->target, row->old_target);
+    else if (row->target || row->old_target)
+        print("link %s to %s\n", row->path, row->target ? row->target : row->old_target);
+    else if (row->kind != DIFF_CHANGED) print("file of tensors  in %s\n", path);
+    else if (size == old_size)
+        print("%llu of %llu bytes of headers, pickles and metadata  in %s\n",
+              (unsigned long long)row->n_changed, size, path);
     else
-        printf("headers, pickles and metadata: %llu bytes, before %llu",
-               (unsigned long long)row->size, (unsigned long long)row->old_size);
-    fputs("  in ", stdout);
-    print_name(*row->path ? row->path : "(the file itself)");
-    putchar('\n');
+        print("headers, pickles and metadata: %llu bytes, before %llu  in %s\n", size, old_size,
+              path);
 }
 
-static json_t *make_json_rest(const struct rest_row *row)
-{
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "path", row->path);
-    set_json(object, "status", json_string(diff_names[row->kind]));
-    if (row->target) set_json_text(object, "target", row->target);
-    if (row->old_target) set_json_text(object, "old_target", row->old_target);
-    if (row->kind != DIFF_CHANGED || row->target) return object;
-    set_json_number(object, "size", row->size);
-    set_json_number(object, "old_size", row->old_size);
-    if (row->size == row->old_size) set_json_number(object, "changed_bytes", row->n_changed);
-    return object;
-}
-
-static void put_json_rest(struct json_writer *w, const char *key, const struct rest_rows *rest,
-                          size_t start, size_t end)
+static void put_json_rest(struct json_writer *w, const char *key, const struct rest_row *row,
+                          size_t n)
 {
     begin_json(w, key, '[');
-    for (size_t i = start; i < end; i++) put_json(w, NULL, make_json_rest(&rest->list[i]));
+    for (; n > 0; n--, row++) {
+        begin_json(w, NULL, '{');
+        put_json_text(w, "path", row->path);
+        put_json(w, "status", json_string(diff_names[row->kind]));
+        if (row->target) put_json_text(w, "target", row->target);
+        if (row->old_target) put_json_text(w, "old_target", row->old_target);
+        if (row->kind == DIFF_CHANGED && !row->target) {
+            put_json_number(w, "size", row->size);
+            put_json_number(w, "old_size", row->old_size);
+            if (row->size == row->old_size) put_json_number(w, "changed_bytes", row->n_changed);
+        }
+        end_json(w, '}');
+    }
     end_json(w, ']');
 }
 
@@ -295,10 +279,8 @@ static void print_diff(const struct diff *d, int is_narrow)
     const char *separator = "";
     for (int i = 0; i < 2; i++) {
         const struct base *b = i ? d->b : d->a;
-        format_fingerprint(fingerprint, b->fingerprint);
-        printf("%s fingerprint %s  ", i ? "to  " : "from", fingerprint);
-        print_name(b->name);
-        putchar('\n');
+        print("%s fingerprint %s  %s\n", i ? "to  " : "from",
+              format_hex(fingerprint, b->fingerprint, LMC_FINGERPRINT_SIZE), b->name);
     }
     if (is_narrow)
         printf("  %-8s %-8s %9s %11s %9s  name\n", "", "dtype", "size", "changed", "delta");
@@ -324,49 +306,50 @@ static void print_diff(const struct diff *d, int is_narrow)
     putchar('\n');
 }
 
-static void set_json_numbers(json_t *object, const struct diff_row *row)
+static void put_json_sizes(struct json_writer *w, const struct diff_row *row)
 {
-    set_json_number(object, "elements", row->n);
-    set_json_number(object, "changed_elements", row->n_changed);
-    set_json_number(object, "delta_size", row->delta);
-    set_json_number(object, "direct_size", row->direct);
+    put_json_number(w, "elements", row->n);
+    put_json_number(w, "changed_elements", row->n_changed);
+    put_json_number(w, "delta_size", row->delta);
+    put_json_number(w, "direct_size", row->direct);
 }
 
 /* user: the diff */
-static void complete_row(json_t *object, void *user, size_t number)
+static void complete_row(struct json_writer *w, void *user, size_t number)
 {
-    set_json_numbers(object, &((struct diff *)user)->rows[number]);
+    put_json_sizes(w, &((struct diff *)user)->rows[number]);
 }
 
 static void print_json_diff(struct diff *d, const struct rest_rows *rest)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
     uint64_t size;
-    struct diff_row sum = sum_rows(d, &size);
-    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    const struct diff_row sum = sum_rows(d, &size);
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    put_json(&w, "from", make_json_side(d->a));
-    put_json(&w, "to", make_json_side(d->b));
+    begin_json(&w, "from", '{');
+    put_json_side(&w, d->a);
+    end_json(&w, '}');
+    begin_json(&w, "to", '{');
+    put_json_side(&w, d->b);
+    end_json(&w, '}');
     put_json_rows(&w, d, 1, 1, complete_row, d);
     put_json_rows(&w, d, 0, 1, complete_row, d);
-    set_json_number(object, "size", size);
-    set_json_numbers(object, &sum);
-    put_json_members(&w, object);
-    put_json_rest(&w, "outside_tensors", rest, 0, rest->n_files);
-    put_json_rest(&w, "links", rest, rest->n_files, rest->n);
+    put_json_number(&w, "size", size);
+    put_json_sizes(&w, &sum);
+    put_json_rest(&w, "outside_tensors", rest->list, rest->n_files);
+    put_json_rest(&w, "links", rest->list + rest->n_files, rest->n - rest->n_files);
     end_json_line(&w);
 }
 
-int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, const struct common *o)
+int diff_snapshots(const struct options *o)
 {
     struct diff d = {0};
     struct rest_rows rest = {0};
     size_t n = o->bases->n;
-    int code = add_snapshots(sides, 2, "diff", o);
+    int code = add_snapshots("diff", o);
     if (code != CODE_OK) return code;
     d.o = o;
-    d.level = level;
     d.a = &o->bases->list[n];
     d.b = &o->bases->list[n + 1];
     code = prepare_base(d.a, o);
@@ -374,7 +357,7 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
     if (code == CODE_OK) {
         collect_diff_items(&d.old_items, d.a);
         collect_diff_items(&d.new_items, d.b);
-        progress_start(sides[1], LMC_UNKNOWN_SIZE);
+        progress_start(o->names[1], LMC_UNKNOWN_SIZE);
         match_items(&d);
         code = measure_all(&d, NULL, NULL, NULL);
         if (code == CODE_OK) code = compare_files(&rest, &d);
@@ -383,7 +366,7 @@ int diff_snapshots(char *const sides[2], enum lmc_level level, int is_json, cons
         progress_clear();
     }
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && is_json) print_json_diff(&d, &rest);
+    if (code == CODE_OK && o->json) print_json_diff(&d, &rest);
     else if (code == CODE_OK) {
         print_diff(&d, wants_narrow_tables(o));
         for (size_t i = 0; i < rest.n; i++) print_rest(&rest.list[i]);

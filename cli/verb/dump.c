@@ -11,6 +11,7 @@
 
 #include "../format/print.h"
 #include "../input/archive.h"
+#include "../input/source.h"
 
 #define BLOCK_SYNC 0xB2
 #define LARGEST_BLOCK ((uint64_t)1 << 22)
@@ -610,9 +611,9 @@ static void dump_all(struct dump *d)
     if (has_index) take_trailer(d);
 }
 
-int dump_file(const char *path)
+int dump_file(const struct options *o)
 {
-    const char *name = is_dash(path) ? "(standard input)" : path;
+    const char *const path = o->names[0], *const name = is_dash(path) ? "(standard input)" : path;
     struct dump d = {0};
     struct stat st;
     int code = CODE_OK;

@@ -6,8 +6,8 @@
 #include "../choose/quantise.h"
 #include "../format/json.h"
 #include "../format/print.h"
-#include "../format/tensors.h"
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../input/archive.h"
 
 /* What the rules did, from the metadata; NULL: nothing is known. To be released. */
@@ -42,7 +42,7 @@ static json_t *index_choices(const json_t *record)
         const char *path = json_string_value(json_object_get(item, "path")),
                    *name = json_string_value(json_object_get(item, "name"));
         char *key = path && name ? make_choice_key(path, name) : NULL;
-        if (key) set_json(choices, key, json_incref(item));
+        if (key && json_object_set(choices, key, item) != 0) check_memory(NULL);
         free(key);
     }
     return choices;
@@ -55,8 +55,7 @@ static void print_choice(const json_t *choices, const char *path, const char *na
     const json_t *choice = json_object_get(choices, key);
     for (size_t i = 0; choice && i < sizeof keys / sizeof *keys; i++) {
         const char *text = json_string_value(json_object_get(choice, keys[i]));
-        printf(i ? ", %s " : "        %s ", keys[i]);
-        print_name(text ? text : "?");
+        print("%s%s %s", i ? ", " : "        ", keys[i], text ? text : "?");
     }
     if (choice) putchar('\n');
     free(key);
@@ -103,17 +102,14 @@ static void print_tensor(const struct shown *s, size_t file, const lmc_tensor *t
     char shape[LMC_MAX_RANK * 21 + 3], fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
     const int is_long = s->a->o->verbosity >= 2;
     format_shape(shape, sizeof shape, t);
-    printf("    ");
-    print_dtype(t->dtype);
+    print("    %-8s ", t->dtype);
     print_sizes(s, shape, 18, t->size, packed_size(s, file, t->offset, t->size));
-    print_name(t->name);
+    print("%s", t->name);
     if (t->loss.generation) printf("  LOSSY %s %.3g", name_measure(&t->loss), t->loss.error);
     if (t->loss.generation > 1) printf(" (generation %u)", t->loss.generation);
     if (is_long) printf("  offset %llu", (unsigned long long)t->offset);
-    if (is_long && !s->plain) {
-        format_fingerprint(fingerprint, t->fingerprint);
-        printf("  %s", fingerprint);
-    }
+    if (is_long && !s->plain)
+        printf("  %s", format_hex(fingerprint, t->fingerprint, LMC_FINGERPRINT_SIZE));
     putchar('\n');
     if (is_long && !s->plain)
         print_choice(s->choices, lmc_reader_get_file(s->a->reader, file)->path, t->name);
@@ -141,19 +137,17 @@ static void print_views(const struct shown *s, const struct container *c, const 
         t.rank = v->rank;
         t.shape = v->shape;
         format_shape(shape, sizeof shape, &t);
-        printf("    ");
-        print_dtype(v->dtype);
+        print("    %-8s ", v->dtype);
         if (s->is_narrow) printf("%-*s %9s %8s  ", 18 - NARROWER, shape, "view", "");
         else if (s->plain) printf("%-18s %14s  ", shape, "view");
         else printf("%-18s %14s %14s %8s  ", shape, "view", "", "");
-        print_name(v->name);
-        if (!s->plain) {
-            printf(" of ");
-            if (whole && whole == last) printf("the same");
-            else print_name(whole ? whole->name : "the file");
-            last = whole;
-        }
-        putchar('\n');
+        if (s->plain) print("%s\n", v->name);
+        else
+            print("%s of %s\n", v->name,
+                  !whole          ? "the file"
+                  : whole == last ? "the same"
+                                  : whole->name);
+        last = whole;
     }
 }
 
@@ -179,7 +173,7 @@ static void print_file(const struct shown *s, size_t number)
     else
         print_sizes(s, kind == CONTAINER_NONE ? "file" : container_name(kind), s->plain ? 28 : 27,
                     f->size, packed_size(s, number, 0, f->size));
-    print_name(*f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
+    print("%s", *f->path ? f->path : is_directory ? "(the directory itself)" : "(the file itself)");
     if (s->a->o->verbosity >= 2 && !s->plain) {
         if (f->has_mode) printf("  mode %04o", (unsigned)f->mode);
         if (f->has_mtime) printf("  mtime %lld", (long long)f->mtime_s);
@@ -200,10 +194,7 @@ static void print_links(const struct shown *s)
     for (size_t i = 0; i < links.n; i++) {
         printf("  ");
         print_without_sizes(s, links.list[i].type == LINK_HARD ? "hard link" : "link", 28);
-        print_name(links.list[i].path);
-        printf(" -> ");
-        print_name(links.list[i].target);
-        putchar('\n');
+        print("%s -> %s\n", links.list[i].path, links.list[i].target);
     }
     free_links(&links);
 }
@@ -241,7 +232,6 @@ static void print_head(const struct shown *s)
     const struct totals n = count_all(&s->files);
     const uint64_t packed = archive_size(a);
     char fingerprint[2 * LMC_FINGERPRINT_SIZE + 1];
-    format_fingerprint(fingerprint, info.fingerprint);
     print_count(n.files, "file", "files", ", ");
     if (n.directories) print_count(n.directories, "directory", "directories", ", ");
     print_count(n.tensors, "tensor", "tensors", ", ");
@@ -251,7 +241,7 @@ static void print_head(const struct shown *s)
         printf(", LOSSY: ");
         print_count(n.lossy, "tensor", "tensors", " quantised");
     }
-    printf("\n  fingerprint %s\n", fingerprint);
+    printf("\n  fingerprint %s\n", format_hex(fingerprint, info.fingerprint, LMC_FINGERPRINT_SIZE));
     if (a->o->verbosity >= 2) {
         int n_features = 0;
         printf("  format   %d.%u", LMC_FORMAT_MAJOR, info.format_minor);
@@ -263,10 +253,9 @@ static void print_head(const struct shown *s)
     }
     if (info.has_base) {
         char *name = copy_metadata(a, BASE_KEY);
-        format_fingerprint(fingerprint, info.base_fingerprint);
-        printf("  base     %s%s", fingerprint, name ? " (named " : "");
-        print_name(name ? name : "");
-        printf("%s\n", name ? " when this delta was made)" : "");
+        print("  base     %s%s%s%s\n",
+              format_hex(fingerprint, info.base_fingerprint, LMC_FINGERPRINT_SIZE),
+              name ? " (named " : "", name ? name : "", name ? " when this delta was made)" : "");
         free(name);
         print_chain(a, a->o);
     }
@@ -274,8 +263,7 @@ static void print_head(const struct shown *s)
 
 static void print_table(const struct shown *s)
 {
-    print_name(s->a->name);
-    printf(": ");
+    print("%s: ", s->a->name);
     if (s->plain) {
         const struct totals n = count_all(&s->files);
         printf("not compressed: ");
@@ -291,68 +279,72 @@ static void print_table(const struct shown *s)
 }
 
 /* The SHA-256 that the snapshot has, if it has one. t NULL: of a file without tensors */
-static void set_json_hash(json_t *object, const struct archive *a, size_t file, const lmc_tensor *t)
+static void put_json_hash(struct json_writer *w, const struct archive *a, size_t file,
+                          const lmc_tensor *t)
 {
     uint8_t hash[32];
     if (lmc_reader_read_content_hash(a->reader, file, t, hash) == LMC_OK)
-        set_json_sha256(object, "sha256", hash);
+        put_json_hex(w, "sha256", hash, sizeof hash);
 }
 
 /* Whether there are hashes: they are read all at once, so the first one stands for all. */
-static void set_json_hash_state(json_t *object, const struct archive *a)
+static void put_json_hash_state(struct json_writer *w, const struct archive *a)
 {
     const lmc_file *f = lmc_reader_get_file(a->reader, 0);
     uint8_t hash[32];
     const enum lmc_status status =
         lmc_reader_read_content_hash(a->reader, 0, f->n_tensors ? f->tensors : NULL, hash);
     if (status == LMC_OK) {
-        set_json(object, "hashes", json_string("sha256"));
+        put_json(w, "hashes", json_string("sha256"));
         if (lmc_reader_read_snapshot_hash(a->reader, hash) == LMC_OK)
-            set_json_sha256(object, "sha256", hash);
+            put_json_hex(w, "sha256", hash, sizeof hash);
     } else if (status != LMC_ERR_NOT_FOUND) {
-        set_json(object, "hashes", json_string("damaged"));
+        put_json(w, "hashes", json_string("damaged"));
         say(a->name, "its SHA-256 hashes are damaged and not listed: %s", lmc_status_text(status));
     }
 }
 
-static json_t *make_json_tensor(const struct shown *s, size_t file, const lmc_tensor *t)
+static void put_json_tensor(struct json_writer *w, const struct shown *s, size_t file,
+                            const lmc_tensor *t)
 {
-    json_t *object = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
-    set_json_number(object, "size", t->size);
-    if (s->plain) return object;
-    set_json_number(object, "packed_size", packed_size(s, file, t->offset, t->size));
-    set_json_fingerprint(object, "fingerprint", t->fingerprint);
-    set_json_hash(object, s->a, file, t);
-    if (t->loss.generation) {
-        json_t *loss = (json_t *)check_memory(json_object());
-        set_json_number(loss, "generation", t->loss.generation);
-        set_json(loss, "measure", json_string(name_measure(&t->loss)));
-        set_json_real(loss, "error", t->loss.error);
-        set_json(object, "loss", loss);
+    begin_json(w, NULL, '{');
+    put_json_layout(w, t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
+    put_json_number(w, "size", t->size);
+    if (!s->plain) {
+        put_json_number(w, "packed_size", packed_size(s, file, t->offset, t->size));
+        put_json_hex(w, "fingerprint", t->fingerprint, LMC_FINGERPRINT_SIZE);
+        put_json_hash(w, s->a, file, t);
     }
-    return object;
+    if (!s->plain && t->loss.generation) {
+        begin_json(w, "loss", '{');
+        put_json_number(w, "generation", t->loss.generation);
+        put_json(w, "measure", json_string(name_measure(&t->loss)));
+        put_json_real(w, "error", t->loss.error);
+        end_json(w, '}');
+    }
+    end_json(w, '}');
 }
 
 /* What stands before the lists of a file. */
-static json_t *make_json_file(const struct shown *s, size_t number, const lmc_file *f)
+static void put_json_file_head(struct json_writer *w, const struct shown *s, size_t number,
+                               const lmc_file *f)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     char crc[9];
-    set_json_text(object, "path", f->path);
-    set_json(object, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    put_json_text(w, "path", f->path);
+    put_json(w, "kind", json_string(f->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
     if (s->plain)
-        set_json(object, "container",
+        put_json(w, "container",
                  json_string(container_name(container_of(&s->plain->files[number])->kind)));
-    set_json_number(object, "size", f->size);
-    if (s->plain) return object;
+    put_json_number(w, "size", f->size);
+    if (s->plain) return;
     snprintf(crc, sizeof crc, "%08x", (unsigned)f->crc);
-    set_json_number(object, "packed_size", packed_size(s, number, 0, f->size));
-    set_json(object, "crc32c", json_string(crc));
-    if (f->has_mode) set_json_number(object, "mode", f->mode);
-    if (f->has_mtime) set_json(object, "mtime", json_integer(f->mtime_s));
-    if (f->n_tensors == 0) set_json_fingerprint(object, "fingerprint", f->fingerprint);
-    if (f->n_tensors == 0) set_json_hash(object, s->a, number, NULL);
-    return object;
+    put_json_number(w, "packed_size", packed_size(s, number, 0, f->size));
+    put_json(w, "crc32c", json_string(crc));
+    if (f->has_mode) put_json_number(w, "mode", f->mode);
+    if (f->has_mtime) put_json(w, "mtime", json_integer(f->mtime_s));
+    if (f->n_tensors) return;
+    put_json_hex(w, "fingerprint", f->fingerprint, LMC_FINGERPRINT_SIZE);
+    put_json_hash(w, s->a, number, NULL);
 }
 
 /* Views are like tensors, with strides, in elements. */
@@ -361,17 +353,17 @@ static void put_json_file(struct json_writer *w, const struct shown *s, size_t n
     const lmc_file *f = s->files.get_file(s->files.user, number);
     struct container inside;
     begin_json(w, NULL, '{');
-    put_json_members(w, make_json_file(s, number, f));
+    put_json_file_head(w, s, number, f);
     begin_json(w, "tensors", '[');
-    for (size_t i = 0; i < f->n_tensors; i++)
-        put_json(w, NULL, make_json_tensor(s, number, &f->tensors[i]));
+    for (size_t i = 0; i < f->n_tensors; i++) put_json_tensor(w, s, number, &f->tensors[i]);
     end_json(w, ']');
     const struct container *c = inside_of(s, number, &inside);
     begin_json(w, "views", '[');
     for (size_t i = 0; i < c->n_views; i++) {
         const struct container_view *const v = &c->views[i];
-        put_json(w, NULL,
-                 make_json_layout(v->name, v->dtype, v->rank, v->shape, v->strides, v->offset));
+        begin_json(w, NULL, '{');
+        put_json_layout(w, v->name, v->dtype, v->rank, v->shape, v->strides, v->offset);
+        end_json(w, '}');
     }
     end_json(w, ']');
     container_free(&inside);
@@ -383,95 +375,82 @@ static void put_json_metadata(struct json_writer *w, const struct archive *a)
     const char *key;
     const void *value;
     size_t size;
+    begin_json(w, "metadata", '{');
     for (size_t i = 0; lmc_reader_get_metadata(a->reader, i, &key, &value, &size) == LMC_OK; i++) {
         size_t length = strlen(key);
         json_t *name = json_stringn(key, length);
         char *hex = (char *)resize(NULL, 2 * length + 5, 1);
         memcpy(hex, "hex:", 4);
-        format_hex(hex + 4, key, length);
-        put_json(w, name ? key : hex,
-                 make_json_string((const char *)value, size)); /* two keys never become one */
+        format_hex(hex + 4, key, length); /* two keys never become one */
+        put_json_bytes(w, name ? key : hex, (const char *)value, size);
         json_decref(name);
         free(hex);
     }
+    end_json(w, '}');
 }
 
 static void put_json_links(struct json_writer *w, const struct archive *a)
 {
     struct links links;
     (void)read_links(&links, a->reader);
+    begin_json(w, "links", '[');
     for (size_t i = 0; i < links.n; i++) {
-        json_t *object = (json_t *)check_memory(json_object());
-        set_json_text(object, "path", links.list[i].path);
-        set_json(object, "type",
-                 json_string(links.list[i].type == LINK_HARD ? "hard" : "symbolic"));
-        set_json_text(object, "target", links.list[i].target);
-        put_json(w, NULL, object);
+        begin_json(w, NULL, '{');
+        put_json_text(w, "path", links.list[i].path);
+        put_json(w, "type", json_string(links.list[i].type == LINK_HARD ? "hard" : "symbolic"));
+        put_json_text(w, "target", links.list[i].target);
+        end_json(w, '}');
     }
+    end_json(w, ']');
     free_links(&links);
 }
 
-/* The names of the bits of Incompatible that the file has. */
-static json_t *make_json_features(uint64_t features)
-{
-    json_t *list = (json_t *)check_memory(json_array());
-    for (unsigned bit = 0; bit < 64; bit++)
-        if ((features >> bit & 1) &&
-            json_array_append_new(list, json_string(name_feature(bit))) != 0)
-            check_memory(NULL);
-    return list;
-}
-
 /* What stands before the lists. */
-static json_t *make_json_head(const struct shown *s, json_t *record)
+static void put_json_head(struct json_writer *w, const struct shown *s, json_t *record)
 {
     const struct archive *const a = s->a;
-    json_t *object = (json_t *)check_memory(json_object());
     const struct totals n = count_all(&s->files);
     char format[16];
     if (s->plain) {
-        set_json(object, "snapshot", json_null());
-        set_json_text(object, "name", a->name);
-        set_json_number(object, "size", n.size);
-        return object;
+        put_json(w, "snapshot", json_null());
+        put_json_text(w, "name", a->name);
+        put_json_number(w, "size", n.size);
+        return;
     }
     lmc_snapshot_info info = snapshot_info(a->reader);
-    set_json_text(object, "snapshot", a->name);
-    set_json_fingerprint(object, "fingerprint", info.fingerprint);
-    if (info.has_base) set_json_fingerprint(object, "base_fingerprint", info.base_fingerprint);
+    put_json_text(w, "snapshot", a->name);
+    put_json_hex(w, "fingerprint", info.fingerprint, LMC_FINGERPRINT_SIZE);
+    if (info.has_base)
+        put_json_hex(w, "base_fingerprint", info.base_fingerprint, LMC_FINGERPRINT_SIZE);
     snprintf(format, sizeof format, "%d.%u", LMC_FORMAT_MAJOR, info.format_minor);
-    set_json_text(object, "format", format);
-    set_json(object, "features", make_json_features(info.features));
-    set_json_number(object, "size", n.size);
-    set_json_number(object, "packed_size", archive_size(a));
-    set_json_number(object, "lossy_tensors", n.lossy);
-    set_json_hash_state(object, a);
-    if (record) set_json(object, "policy", json_incref(record));
-    return object;
+    put_json_text(w, "format", format);
+    begin_json(w, "features", '['); /* the bits of Incompatible that the file has */
+    for (unsigned bit = 0; bit < 64; bit++)
+        if (info.features >> bit & 1) put_json(w, NULL, json_string(name_feature(bit)));
+    end_json(w, ']');
+    put_json_number(w, "size", n.size);
+    put_json_number(w, "packed_size", archive_size(a));
+    put_json_number(w, "lossy_tensors", n.lossy);
+    put_json_hash_state(w, a);
+    if (record) put_json(w, "policy", json_incref(record));
 }
 
 /* One line for each snapshot. */
 static void print_json(const struct shown *s, json_t *record)
 {
     struct json_writer w;
-    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    put_json_members(&w, make_json_head(s, record));
+    put_json_head(&w, s, record);
     begin_json(&w, "files", '[');
     for (size_t i = 0; i < s->files.n_files; i++) put_json_file(&w, s, i);
     end_json(&w, ']');
-    if (!s->plain) {
-        begin_json(&w, "links", '[');
-        put_json_links(&w, s->a);
-        end_json(&w, ']');
-        begin_json(&w, "metadata", '{');
-        put_json_metadata(&w, s->a);
-        end_json(&w, '}');
-    }
+    if (!s->plain) put_json_links(&w, s->a);
+    if (!s->plain) put_json_metadata(&w, s->a);
     end_json_line(&w);
 }
 
-int list_file(const char *path, int is_json, const struct common *o)
+int list_file(const char *path, const struct options *o)
 {
     struct archive a;
     struct base plain;
@@ -479,10 +458,10 @@ int list_file(const char *path, int is_json, const struct common *o)
     if (code == CODE_OK && !a.plain) code = read_archive_index(&a, NULL);
     if (code == CODE_OK) {
         json_t *record = a.plain ? NULL : load_record(&a),
-               *choices = index_choices(is_json ? NULL : record);
+               *choices = index_choices(o->json ? NULL : record);
         const struct shown s = {&a, a.plain ? &plain : NULL, files_of_archive(&a), choices,
                                 !a.plain && wants_narrow_tables(o)};
-        if (is_json) print_json(&s, record);
+        if (o->json) print_json(&s, record);
         else print_table(&s);
         json_decref(choices);
         json_decref(record);

@@ -13,7 +13,7 @@
 #include "../sys/output.h"
 
 /* NULL: no base is called so. */
-static struct base *find_base_named(const char *name, const struct common *o)
+static struct base *find_base_named(const char *name, const struct options *o)
 {
     for (size_t i = 0; i < o->bases->n; i++)
         if (strcmp(o->bases->list[i].name, name) == 0) return &o->bases->list[i];
@@ -22,7 +22,7 @@ static struct base *find_base_named(const char *name, const struct common *o)
 
 /* What the open snapshot is to be coded against. It must not need the snapshot's own file: once
  * that has given way to the new one, neither could be restored. */
-static int prepare_onto(struct base *onto, const struct archive *a, const struct common *o)
+static int prepare_onto(struct base *onto, const struct archive *a, const struct options *o)
 {
     int code = prepare_base(onto, o);
     for (const struct base *b = onto; b && code == CODE_OK; b = b->below)
@@ -36,22 +36,19 @@ static int prepare_onto(struct base *onto, const struct archive *a, const struct
 /* What is written needs the base only if it is of use: otherwise it is written once more, without.
  * What goes to a pipe waits until that is known. */
 static int recode_onto(struct archive *a, const struct base *base, const char *output,
-                       const struct compress_options *o)
+                       const struct options *o)
 {
     const struct attributes attributes = attributes_of_stat(&a->st);
     struct output out;
-    int is_useless = 0, code = open_output(&out, output, &a->st, o->common.force);
+    int is_useless = 0, code = open_output(&out, output, &a->st, o->force);
     if (code != CODE_OK) return code;
     if (base && !out.is_file) code = hold_output(&out);
-    if (code == CODE_OK)
-        code =
-            recode_archive(a, base, &out, &attributes, NULL, &o->coding, &o->common, &is_useless);
+    if (code == CODE_OK) code = recode_archive(a, base, &out, &attributes, NULL, o, &is_useless);
     else discard_output(&out);
     if (!is_useless) return code;
-    if (!out.open) code = open_output(&out, output, &a->st, o->common.force);
-    if (code == CODE_OK)
-        code = recode_archive(a, NULL, &out, &attributes, NULL, &o->coding, &o->common, NULL);
-    if (code == CODE_OK && o->common.verbosity > 0 && !o->common.bases->is_quiet)
+    if (!out.open) code = open_output(&out, output, &a->st, o->force);
+    if (code == CODE_OK) code = recode_archive(a, NULL, &out, &attributes, NULL, o, NULL);
+    if (code == CODE_OK && o->verbosity > 0 && !o->bases->is_quiet)
         say(a->name,
             "nothing of it was found in the base %.300s: %.300s is written without it, and does "
             "not need it",
@@ -59,20 +56,20 @@ static int recode_onto(struct archive *a, const struct base *base, const char *o
     return code;
 }
 
-int recode_snapshot(const char *tip, const char *onto, const char *output,
-                    const struct compress_options *o)
+int recode_snapshot(const char *tip, const char *onto, const struct options *o)
 {
+    const char *const output = file_of_output(o);
     struct archive a;
-    struct base *base = onto ? find_base_named(onto, &o->common) : NULL;
+    struct base *base = onto ? find_base_named(onto, o) : NULL;
     const lmc_base *own;
     if (onto && !base) return fail(CODE_BASE, onto, "is none of the bases that are given");
-    int code = open_archive_file(&a, tip, &o->common);
-    if (code == CODE_OK && output) code = check_output(output, &a.st, o->common.force);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common);
-    if (code == CODE_OK) code = find_base_of_archive(&a, &own, &o->common);
+    int code = open_archive_file(&a, tip, o);
+    if (code == CODE_OK && output) code = check_output(output, &a.st, o->force);
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o);
+    if (code == CODE_OK) code = find_base_of_archive(&a, &own, o);
     if (code == CODE_OK) code = read_archive_index(&a, own);
-    if (code == CODE_OK && base) code = prepare_onto(base, &a, &o->common);
-    if (code == CODE_OK) code = protect_bases(NULL, output, 0, &o->common); /* those found, too */
+    if (code == CODE_OK && base) code = prepare_onto(base, &a, o);
+    if (code == CODE_OK) code = protect_bases(NULL, output, 0, o); /* those found, too */
     if (code == CODE_OK) code = recode_onto(&a, base, output, o);
     close_archive(&a);
     return code;
@@ -82,11 +79,8 @@ int recode_snapshot(const char *tip, const char *onto, const char *output,
 
 static int holds_base(const struct base *list, size_t n, const struct base *b)
 {
-    struct stat st, other;
     for (size_t i = 0; i < n; i++)
-        if (strcmp(list[i].name, b->name) == 0 ||
-            (stat(list[i].name, &st) == 0 && stat(b->name, &other) == 0 && same_file(&st, &other)))
-            return 1;
+        if (strcmp(list[i].name, b->name) == 0 || is_same_file(list[i].name, b->name)) return 1;
     return 0;
 }
 
@@ -109,7 +103,7 @@ static int is_needed(const struct base *delta, const struct base *deltas, size_t
     return 0;
 }
 
-static int open_deltas(struct base *deltas, size_t n, const struct common *o)
+static int open_deltas(struct base *deltas, size_t n, const struct options *o)
 {
     for (size_t i = 0; i < n; i++) {
         struct stat st;
@@ -133,7 +127,7 @@ static int open_deltas(struct base *deltas, size_t n, const struct common *o)
 }
 
 /* That every delta has its base among the deltas or the other bases. */
-static int check_links(struct base *deltas, size_t n, const struct common *o)
+static int check_links(struct base *deltas, size_t n, const struct options *o)
 {
     const int is_closed = o->bases->is_closed;
     int code = CODE_OK;
@@ -171,30 +165,28 @@ static int find_tip(struct base *deltas, size_t n, struct base **tip)
                                "deltas form a loop");
 }
 
-int fold_deltas(char **paths, size_t n, const char *output, const struct compress_options *o)
+int fold_deltas(const struct options *o)
 {
-    size_t n_bases = o->common.bases->n, first = 0;
+    const size_t n = o->n_names, n_bases = o->bases->n;
+    size_t first = 0;
     struct base *deltas, *tip;
-    for (size_t i = 0; i < n; i++) add_base(o->common.bases, paths[i]);
-    deltas = o->common.bases->list + n_bases;
-    while (first < n_bases && holds_base(deltas, n, &o->common.bases->list[first])) first++;
-    int code = open_deltas(deltas, n, &o->common);
+    for (size_t i = 0; i < n; i++) add_base(o->bases, o->names[i]);
+    deltas = o->bases->list + n_bases;
+    while (first < n_bases && holds_base(deltas, n, &o->bases->list[first])) first++;
+    int code = open_deltas(deltas, n, o);
     if (code == CODE_OK && first == n_bases)
         code = fail(CODE_USAGE, NULL,
                     "'lmc fold' wants with --base what the first of the deltas is made against");
-    if (code == CODE_OK) code = check_links(deltas, n, &o->common);
+    if (code == CODE_OK) code = check_links(deltas, n, o);
     if (code == CODE_OK) code = find_tip(deltas, n, &tip);
-    return code == CODE_OK
-               ? recode_snapshot(tip->name, o->common.bases->list[first].name, output, o)
-               : code;
+    return code == CODE_OK ? recode_snapshot(tip->name, o->bases->list[first].name, o) : code;
 }
 
 /* -- rebase -- */
 
-int rebase_snapshot(const char *path, const char *onto, const char *output,
-                    const struct compress_options *o)
+int rebase_snapshot(const struct options *o)
 {
-    if (strcmp(onto, "none") == 0) onto = NULL;
-    if (onto && !find_base_named(onto, &o->common)) add_base(o->common.bases, onto);
-    return recode_snapshot(path, onto, output, o);
+    const char *const onto = strcmp(o->onto, "none") == 0 ? NULL : o->onto;
+    if (onto && !find_base_named(onto, o)) add_base(o->bases, onto);
+    return recode_snapshot(o->names[0], onto, o);
 }

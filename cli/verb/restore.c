@@ -5,7 +5,7 @@
 
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../input/operands.h"
+#include "../input/options.h"
 #include "../job/restorer.h"
 
 static int verify_file(const char *root, const struct seen_file *file, unsigned char *buffer)
@@ -44,9 +44,7 @@ static int remove_snapshot(const struct restore *r)
     return code;
 }
 
-/* Where path is restored to; NULL: to standard output. is_part: a part of it, to below what -o
- * names. *code: what was reported. */
-static char *name_target(const char *path, int is_part, const struct common *o, int *code)
+char *name_target(const char *path, int is_part, const struct options *o, int *code)
 {
     *code = CODE_OK;
     if (o->output ? is_dash(o->output) : o->to_stdout || is_dash(path)) return NULL;
@@ -63,12 +61,12 @@ static char *name_target(const char *path, int is_part, const struct common *o, 
     return name_output(path, 1, o);
 }
 
-int restore_file(const char *path, int remove_source, const struct common *o)
+int restore_file(const char *path, const struct options *o)
 {
     struct restore r;
     struct source s;
     const lmc_base *base;
-    const char *source = remove_source ? path : NULL;
+    const char *source = o->remove_source ? path : NULL;
     char *target = NULL;
     double start = now();
     int code = open_snapshot_source(&s, path, o);
@@ -91,17 +89,8 @@ int restore_file(const char *path, int remove_source, const struct common *o)
             "tells how near",
             (unsigned long long)r.n_quantised, r.n_quantised == 1 ? "" : "s");
     close_source(&s);
-    if (code == CODE_OK && remove_source) code = remove_snapshot(&r);
+    if (code == CODE_OK && o->remove_source) code = remove_snapshot(&r);
     free_restore(&r);
-    free(target);
-    return code;
-}
-
-int restore_parts(const char *path, char *const *patterns, size_t n, const struct common *o)
-{
-    int code;
-    char *target = name_target(path, 1, o, &code);
-    if (code == CODE_OK) code = extract_files(path, target, patterns, n, o);
     free(target);
     return code;
 }
@@ -119,7 +108,7 @@ static void say_payload(const struct restore *r, const struct source *s)
     free(wanted);
 }
 
-int test_file(const char *path, const struct common *o)
+int test_file(const char *path, const struct options *o)
 {
     struct source s;
     struct restore r;

@@ -2,8 +2,8 @@
 #include "verbs.h"
 
 #include "../input/base.h"
+#include "../input/links.h"
 #include "../input/archive.h"
-#include "../job/restored_links.h"
 #include "../job/restored_tree.h"
 #include "../sys/output.h"
 #include "../../formats/pattern.h"
@@ -99,8 +99,8 @@ static int is_file(const struct wanted *w, const char *path)
 static void add_led(struct wanted *w, const char *real, const char *shown)
 {
     struct led *const l = (struct led *)append(&w->list, &w->n_led, &w->room, sizeof *l);
-    l->real = copy_string(real, strlen(real));
-    l->shown = copy_string(shown, strlen(shown));
+    l->real = copy_text(real);
+    l->shown = copy_text(shown);
 }
 
 /* What was found by its name and by a link counts twice, until the list is sorted; whoever restores
@@ -118,7 +118,7 @@ static int follow(struct wanted *w, const char *path, const char *shown)
     if (w->is_too_many) return 0;
     char *at = resolve_links(w->links, path, &first, w->is_taken);
     if (first && at && (shown ? is_file(w, at) : is_there(w, at))) {
-        char *plain = copy_string(path, strlen(path)); /* the user's may be "./latest/" */
+        char *plain = copy_text(path); /* the user's may be "./latest/" */
         (void)make_plain(plain);
         add_led(w, at, shown ? shown : w->is_dereferenced ? plain : at);
         free(plain);
@@ -228,7 +228,7 @@ struct extraction {
     const char *target;        /* NULL: standard output */
     struct restored_tree tree; /* below the target */
     struct links made;         /* the links in it */
-    const struct common *o;
+    const struct options *o;
     struct output out; /* if it is standard output */
     struct outlet *outlet;
     unsigned char *window;
@@ -253,7 +253,7 @@ static int enter_parent(struct extraction *x, const char *path, int is_directory
 {
     struct made *const m = &x->tree.made;
     size_t number = 0, at;
-    char *part = copy_string(path, strlen(path)), *slash = strrchr(part, '/');
+    char *part = copy_text(path), *slash = strrchr(part, '/');
     int code = x->tree.root ? CODE_OK : begin_parts(&x->tree, &x->archive.st, path), error = 0;
     if (code == CODE_OK) code = check_part(&x->tree, path, is_directory);
     *(slash ? slash : part) = 0;
@@ -337,7 +337,7 @@ static int extract_led(struct extraction *x, const struct led *l)
             (x->is_done[number] && !x->wanted.is_dereferenced))
             continue;
         shown = path[size] ? join_path(l->shown, path + size + (size && path[size] == '/'))
-                           : copy_string(l->shown, strlen(l->shown));
+                           : copy_text(l->shown);
         if (!is_made(x, shown)) code = extract_entry(x, number, shown);
         free(shown);
     }
@@ -465,30 +465,30 @@ static int open_extraction(struct extraction *x, const char *path)
     return code;
 }
 
-int extract_files(const char *path, const char *target, char *const *patterns, size_t n,
-                  const struct common *o)
+int restore_parts(const struct options *o)
 {
     struct extraction x = {0};
     double start = now();
+    int code;
+    char *const target = name_target(o->names[0], 1, o, &code);
+    if (code != CODE_OK) return code;
     x.o = o;
     x.target = target;
     init_tree(&x.tree, target, o);
     x.tree.made.max_entries = most_files(o);
     x.window = (unsigned char *)resize(NULL, BUFFER_SIZE, 1);
-    int code = open_extraction(&x, path);
+    code = open_extraction(&x, o->names[0]);
     if (code == CODE_OK) {
         const size_t n_files = snapshot_info(x.archive.reader).n_files;
         x.is_done = (unsigned char *)zeroed(n_files, 1);
-        find_wanted(&x.wanted, patterns, n, &x.links, x.archive.reader,
+        find_wanted(&x.wanted, o->names + 1, o->n_parts, &x.links, x.archive.reader,
                     !target || o->links == LINKS_FOLLOW, most_files(o));
         progress_start(x.archive.name, LMC_UNKNOWN_SIZE);
         code = check_named_links(&x);
         if (code == CODE_OK) code = extract_matches(&x);
         progress_clear();
-        if (!target && code == CODE_OK) {
-            struct attributes none = {0};
-            code = commit_output(&x.out, &none);
-        } else if (!target) discard_output(&x.out);
+        if (!target && code == CODE_OK) code = commit_output(&x.out, NULL);
+        else if (!target) discard_output(&x.out);
         if (code == CODE_OK) say_links(&x);
     }
     if (code == CODE_OK && wants_summary(o))
@@ -501,5 +501,6 @@ int extract_files(const char *path, const char *target, char *const *patterns, s
     free_wanted(&x.wanted);
     free_links(&x.links);
     close_archive(&x.archive);
+    free(target);
     return code;
 }

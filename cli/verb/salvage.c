@@ -13,9 +13,9 @@
 #include "../format/json.h"
 #include "../format/print.h"
 #include "../input/base.h"
-#include "../job/restored_links.h"
+#include "../input/links.h"
 #include "../job/restored_tree.h"
-#include "../sys/replace.h"
+#include "../sys/tree.h"
 #include "../sys/temporary.h"
 
 struct loss {
@@ -24,13 +24,12 @@ struct loss {
 };
 
 struct salvage {
-    const struct common *o;
-    int json; /* see salvage_file() */
+    const struct options *o;
     struct archive archive;
     lmc_salvage *salvage;      /* whose reader is the archive's */
     struct restored_tree tree; /* of the output */
     lmc_damage damage;
-    int scratch;             /* a file without a name, with the lists of salvage.json */
+    FILE *scratch; /* without a name, with the lists of salvage.json; NULL: it is not open */
     struct json_writer list; /* which writes there */
     struct loss *losses;     /* of the file at hand */
     size_t n_losses, room;
@@ -102,35 +101,34 @@ static void put_losses(struct salvage *s, uint64_t start, uint64_t end, enum lmc
     struct lost_part part;
     begin_json(&s->list, "lost", '[');
     for (size_t i = find_loss(s, start); next_lost_part(s, &i, start, end, dtype, &part);) {
-        json_t *entry = (json_t *)check_memory(json_object());
-        set_json_number(entry, "offset", part.from);
-        set_json_number(entry, "size", part.to - part.from);
+        begin_json(&s->list, NULL, '{');
+        put_json_number(&s->list, "offset", part.from);
+        put_json_number(&s->list, "size", part.to - part.from);
         if (is_printed)
             printf("                 bytes %llu to %llu", (unsigned long long)part.from,
                    (unsigned long long)part.to - 1);
         if (dtype != LMC_AUTO) {
-            set_json_number(entry, "first_element", part.first);
-            set_json_number(entry, "elements", part.last - part.first);
+            put_json_number(&s->list, "first_element", part.first);
+            put_json_number(&s->list, "elements", part.last - part.first);
             if (is_printed)
                 printf(" (elements %llu to %llu)", (unsigned long long)part.first,
                        (unsigned long long)part.last - 1);
         }
-        set_json(entry, "reason", json_string(name_loss(part.status)));
+        put_json(&s->list, "reason", json_string(name_loss(part.status)));
+        end_json(&s->list, '}');
         if (is_printed) printf(": %s\n", name_loss(part.status));
-        put_json(&s->list, NULL, entry);
     }
     end_json(&s->list, ']');
 }
 
-static int has_table(const struct salvage *s) { return !s->json && s->o->verbosity > 0; }
+static int has_table(const struct salvage *s) { return !s->o->json && s->o->verbosity > 0; }
 
 static void print_row(const struct salvage *s, int indent, const char *state, uint64_t size,
                       const char *name)
 {
-    if (!has_table(s)) return;
-    printf("%*s%-*s %14llu  ", indent, "", 16 - indent, state, (unsigned long long)size);
-    print_name(name);
-    putchar('\n');
+    if (has_table(s))
+        print("%*s%-*s %14llu  %s\n", indent, "", 16 - indent, state, (unsigned long long)size,
+              name);
 }
 
 static const char *name_state(uint64_t size, uint64_t lost, int confirmed)
@@ -145,16 +143,15 @@ static void report_tensor(struct salvage *s, size_t number, const lmc_tensor *t)
     int confirmed = lmc_salvage_confirm(s->salvage, number, index), wants_base = 0;
     const uint64_t lost = count_lost(s, t->offset, end, &wants_base);
     const char *state = name_state(t->size, lost, confirmed);
-    json_t *entry = make_json_layout(t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
     s->n_tensors++;
     s->n_whole_tensors += (unsigned)(lost == 0 && confirmed >= 0);
     s->n_with_base += (unsigned)wants_base;
-    set_json_number(entry, "size", t->size);
-    set_json(entry, "state", json_string(state));
-    set_json(entry, "confirmed", json_boolean(confirmed > 0));
     print_row(s, 4, state, t->size, t->name);
     begin_json(&s->list, NULL, '{');
-    put_json_members(&s->list, entry);
+    put_json_layout(&s->list, t->name, t->dtype, t->rank, t->shape, NULL, t->offset);
+    put_json_number(&s->list, "size", t->size);
+    put_json(&s->list, "state", json_string(state));
+    put_json(&s->list, "confirmed", json_boolean(confirmed > 0));
     put_losses(s, t->offset, end, lmc_dtype_find(t->dtype), has_table(s) && lost && lost < t->size);
     end_json(&s->list, '}');
 }
@@ -165,7 +162,6 @@ static void report_file(struct salvage *s, size_t number, const lmc_file *file, 
 {
     int is_described = lmc_salvage_is_described(s->salvage, number),
         confirmed = lmc_salvage_confirm(s->salvage, number, SIZE_MAX), wants_base = 0, ignored = 0;
-    json_t *entry = (json_t *)check_memory(json_object());
     const uint64_t lost = count_lost(s, 0, UINT64_MAX, &wants_base);
     const char *state = is_described ? name_state(size, lost, confirmed) : "name lost";
     uint64_t outside = lost;
@@ -180,23 +176,22 @@ static void report_file(struct salvage *s, size_t number, const lmc_file *file, 
         const lmc_tensor *const t = &file->tensors[i];
         outside -= count_lost(s, t->offset, t->offset + t->size, &ignored);
     }
-    if (is_described) set_json_text(entry, "path", file->path);
-    set_json(entry, "kind", json_string(file->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
-    set_json_number(entry, "size", size);
-    set_json(entry, "size_is_known", json_boolean(file->size != LMC_UNKNOWN_SIZE));
-    set_json(entry, "state", json_string(state));
-    set_json(entry, "confirmed", json_boolean(confirmed > 0));
-    if (where) set_json_text(entry, "recovered_as", where);
     begin_json(&s->list, NULL, '{');
-    put_json_members(&s->list, entry);
+    if (is_described) put_json_text(&s->list, "path", file->path);
+    put_json(&s->list, "kind",
+             json_string(file->kind == LMC_FILE_DIRECTORY ? "directory" : "file"));
+    put_json_number(&s->list, "size", size);
+    put_json(&s->list, "size_is_known", json_boolean(file->size != LMC_UNKNOWN_SIZE));
+    put_json(&s->list, "state", json_string(state));
+    put_json(&s->list, "confirmed", json_boolean(confirmed > 0));
+    if (where) put_json_text(&s->list, "recovered_as", where);
     print_row(s, 2, state, size,
               is_described ? *file->path ? file->path : "(the file itself)"
               : where      ? where
                            : "(no name)");
     put_losses(s, 0, UINT64_MAX, LMC_AUTO,
                has_table(s) && lost && file->n_tensors == 0 && lost < size);
-    if (outside && file->n_tensors)
-        put_json(&s->list, "lost_outside_tensors", make_json_number(outside));
+    if (outside && file->n_tensors) put_json_number(&s->list, "lost_outside_tensors", outside);
     begin_json(&s->list, "tensors", '[');
     for (size_t i = 0; i < file->n_tensors; i++) report_tensor(s, number, &file->tensors[i]);
     end_json(&s->list, ']');
@@ -223,80 +218,81 @@ static int is_undamaged(const struct salvage *s)
 /* -- salvage.json: the lists go to a scratch file, as what stands before them is known at the end
  * -- */
 
-static int write_to_scratch(void *user, const void *data, size_t size)
-{
-    return write_full(((const struct salvage *)user)->scratch, data, size);
-}
-
 static int begin_report(struct salvage *s)
 {
-    const int code = open_scratch(s->tree.target, &s->scratch);
-    init_json_writer(&s->list, write_to_scratch, s, JSON_INDENT(1));
-    s->list.depth = 1; /* within the object that write_report() writes, behind other members */
+    int fd;
+    const int code = open_scratch(s->tree.target, &fd);
+    if (code != CODE_OK) return code;
+    s->scratch = (FILE *)check_memory(fdopen(fd, "w+"));
+    init_json_writer(&s->list, s->scratch, JSON_INDENT(1));
+    s->list.depth = 1; /* within the object that put_summary() begins, behind its members */
     s->list.is_first = 0;
     begin_json(&s->list, "files", '[');
-    return code;
-}
-
-static int write_to_report(void *user, const void *data, size_t size)
-{
-    struct salvage *const s = (struct salvage *)user;
-    if (s->json) fwrite(data, 1, size, stdout);
-    return outlet_write(&s->tree.outlet, data, size);
+    return CODE_OK;
 }
 
 /* What stands before the lists. */
-static json_t *make_json_summary(const struct salvage *s)
+static void put_summary(const struct salvage *s, FILE *f)
 {
     const lmc_damage *d = &s->damage;
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json_text(object, "file", s->archive.name);
-    set_json(object, "everything_recovered", json_boolean(is_recovered(s)));
-    set_json(object, "file_is_whole", json_boolean(is_undamaged(s)));
-    set_json(object, "header_intact", json_boolean(d->has_header));
-    set_json(object, "index_intact", json_boolean(d->has_index));
-    set_json(object, "trailer_intact", json_boolean(d->has_trailer));
-    set_json(object, "end_is_known", json_boolean(d->is_complete));
-    set_json_number(object, "breaks", d->n_breaks);
-    set_json_number(object, "bytes", s->size);
-    set_json_number(object, "bytes_lost", s->lost);
-    if (s->archive.is_delta) set_json_fingerprint(object, "base", s->archive.wanted);
-    set_json_number(object, "tensors_that_want_the_base", s->n_with_base);
-    return object;
+    struct json_writer w;
+    init_json_writer(&w, f, JSON_INDENT(1));
+    begin_json(&w, NULL, '{');
+    put_json_text(&w, "file", s->archive.name);
+    put_json(&w, "everything_recovered", json_boolean(is_recovered(s)));
+    put_json(&w, "file_is_whole", json_boolean(is_undamaged(s)));
+    put_json(&w, "header_intact", json_boolean(d->has_header));
+    put_json(&w, "index_intact", json_boolean(d->has_index));
+    put_json(&w, "trailer_intact", json_boolean(d->has_trailer));
+    put_json(&w, "end_is_known", json_boolean(d->is_complete));
+    put_json_number(&w, "breaks", d->n_breaks);
+    put_json_number(&w, "bytes", s->size);
+    put_json_number(&w, "bytes_lost", s->lost);
+    if (s->archive.is_delta) put_json_hex(&w, "base", s->archive.wanted, LMC_FINGERPRINT_SIZE);
+    put_json_number(&w, "tensors_that_want_the_base", s->n_with_base);
 }
 
-/* The object that is open gets the lists; 0 or errno. */
-static int copy_scratch(const struct salvage *s, struct json_writer *w)
+static int write_to_report(struct salvage *s, const void *data, size_t size)
+{
+    if (s->o->json) fwrite(data, 1, size, stdout);
+    return outlet_write(&s->tree.outlet, data, size);
+}
+
+/* 0 or errno */
+static int copy_scratch(struct salvage *s)
 {
     unsigned char buffer[1 << 14];
-    size_t got = sizeof buffer;
-    int error = finish_json(w);
-    if (!error && lseek(s->scratch, 0, SEEK_SET) < 0) error = errno;
-    while (!error && got == sizeof buffer) {
-        error = read_full(s->scratch, buffer, sizeof buffer, &got);
-        if (!error) error = w->write(w->user, buffer, got);
+    size_t got = 1;
+    int error = 0;
+    rewind(s->scratch);
+    while (!error && got) {
+        got = fread(buffer, 1, sizeof buffer, s->scratch);
+        error = ferror(s->scratch) ? errno : write_to_report(s, buffer, got);
     }
     return error;
 }
 
 static int write_report(struct salvage *s)
 {
-    struct json_writer w;
     lmc_file file = {0};
+    char *summary = NULL;
+    size_t size;
     end_json(&s->list, ']');
-    int error = finish_json(&s->list);
-    if (error) return fail_replica(error);
+    end_json_line(&s->list);
+    if (fflush(s->scratch) != 0 || ferror(s->scratch)) return fail_replica(errno);
+    FILE *f = (FILE *)check_memory(open_memstream(&summary, &size));
+    put_summary(s, f);
+    if (fclose(f) != 0) check_memory(NULL);
     file.path = "salvage.json";
     int code = begin_tree_file(&s->tree, &file);
-    if (code != CODE_OK) return code;
-    init_json_writer(&w, write_to_report, s, JSON_INDENT(1));
-    begin_json(&w, NULL, '{');
-    put_json_members(&w, make_json_summary(s));
-    error = copy_scratch(s, &w);
-    end_json(&w, '}');
-    if (!error) error = finish_json(&w);
-    if (!error) error = w.write(w.user, "\n", 1);
-    return error ? fail_errno(file.path, error, "cannot write it") : end_tree_file(&s->tree, &file);
+    if (code == CODE_OK) {
+        int error = write_to_report(s, summary, size);
+        if (!error) error = copy_scratch(s);
+        code = error ? fail_errno(file.path, error, "cannot write it")
+                     : end_tree_file(&s->tree, &file);
+    }
+    free(summary);
+    return code;
 }
 
 /* Says how it went; returns the exit code. */
@@ -383,7 +379,7 @@ static char *name_part(const struct salvage *s, size_t number, const lmc_file *f
     const char *name = base_name(s->archive.name);
     if (!lmc_salvage_is_described(s->salvage, number))
         return format_text("file-%04llu", (unsigned long long)number);
-    if (*file->path) return copy_string(file->path, strlen(file->path));
+    if (*file->path) return copy_text(file->path);
     return copy_string(name, has_suffix(name) ? strlen(name) - strlen(SUFFIX) : strlen(name));
 }
 
@@ -423,7 +419,7 @@ static int salvage_part(struct salvage *s, size_t n, lmc_salvage_range *range, i
                lmc_salvage_confirm(s->salvage, n, SIZE_MAX) >= 0;
     if (code == CODE_OK && is_directory) {
         code = end_tree_file(&s->tree, &below);
-        where = copy_string(whole, strlen(whole));
+        where = copy_text(whole);
     } else if (code == CODE_OK) {
         code = close_part(s, &below,
                           !is_described ? "unnamed"
@@ -449,13 +445,13 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
         lmc_file file = {0};
         char *path = format_text("unplaced/run-%04lu-block-%06lu.bin", (unsigned long)range->run,
                                  (unsigned long)range->block);
-        json_t *entry = (json_t *)check_memory(json_object());
-        set_json_number(entry, "run", range->run);
-        set_json_number(entry, "block", range->block);
-        set_json_number(entry, "size", range->size);
-        set_json(entry, "state",
+        begin_json(&s->list, NULL, '{');
+        put_json_number(&s->list, "run", range->run);
+        put_json_number(&s->list, "block", range->block);
+        put_json_number(&s->list, "size", range->size);
+        put_json(&s->list, "state",
                  json_string(range->status == LMC_OK ? "intact" : name_loss(range->status)));
-        put_json(&s->list, NULL, entry);
+        end_json(&s->list, '}');
         s->n_unplaced++;
         if (range->status == LMC_OK) {
             file.path = path;
@@ -476,7 +472,7 @@ static int salvage_rest(struct salvage *s, lmc_salvage_range *range, int *is_end
  * nobody has named any and none is found, what does without it is recovered. */
 static int find_salvage_base(struct salvage *s, const lmc_base **base)
 {
-    const struct common *o = s->o;
+    const struct options *o = s->o;
     int code;
     if (o->bases->n) return find_base_of_archive(&s->archive, base, o);
     struct base *b = find_base(&s->archive, o, &code);
@@ -494,7 +490,7 @@ static int find_salvage_base(struct salvage *s, const lmc_base **base)
  * every block knows whether it is the right one. */
 static int choose_salvage_base(struct salvage *s, const lmc_base **base)
 {
-    const struct common *o = s->o;
+    const struct options *o = s->o;
     *base = NULL;
     if (s->archive.is_delta) return find_salvage_base(s, base);
     if (o->bases->n == 0) return CODE_OK;
@@ -563,10 +559,7 @@ static int run_salvage(struct salvage *s)
 {
     lmc_salvage_range range;
     int is_end = 0, code;
-    if (!s->json && s->o->verbosity > 0) {
-        print_name(s->archive.name);
-        printf(":\n");
-    }
+    if (has_table(s)) print("%s:\n", s->archive.name);
     progress_start(s->archive.name, LMC_UNKNOWN_SIZE);
     code = begin_report(s);
     if (code == CODE_OK) code = next_range(s, &range, &is_end);
@@ -582,17 +575,15 @@ static int run_salvage(struct salvage *s)
     return code;
 }
 
-int salvage_file(const char *path, int is_json, const struct common *o)
+int salvage_file(const struct options *o)
 {
+    const char *const path = o->names[0];
     struct salvage s = {0};
     const size_t size = strlen(path) - (has_suffix(path) ? strlen(SUFFIX) : 0);
-    char *target = o->output ? copy_string(o->output, strlen(o->output))
-                             : format_text("%.*s.salvaged", (int)size, path);
+    char *target = o->output ? copy_text(o->output) : format_text("%.*s.salvaged", (int)size, path);
     s.o = o;
     o->bases->is_partial = 1;
-    s.json = is_json;
     init_tree(&s.tree, target, o);
-    s.scratch = -1;
     int code = open_archive_file(&s.archive, path, o);
     if (code == CODE_OK) code = open_with_base(&s);
     if (code == CODE_OK) code = protect_bases(NULL, target, 0, o); /* those found, too */
@@ -607,7 +598,7 @@ int salvage_file(const char *path, int is_json, const struct common *o)
     if (s.salvage) s.archive.reader = NULL; /* the salvage's */
     lmc_salvage_free(s.salvage);
     close_archive(&s.archive);
-    if (s.scratch >= 0) close(s.scratch);
+    if (s.scratch) fclose(s.scratch);
     free(s.losses);
     free_tree(&s.tree);
     free(target);

@@ -35,8 +35,8 @@ static void look_into(struct look *k, const char *root, const char *path)
         values[2] = (uint64_t)st.st_size;
         values[3] = (uint64_t)m;
         values[4] = (uint64_t)c;
-        k->digest += hash_bytes(hash_bytes(UINT64_C(0xCBF29CE484222325), path, strlen(path) + 1),
-                                values, sizeof values); /* whatever the order */
+        k->digest += hash_bytes(hash_bytes(FNV_START, path, strlen(path) + 1), values,
+                                sizeof values); /* whatever the order */
         k->newest = m > k->newest ? m : k->newest;
         k->newest = c > k->newest ? c : k->newest;
         k->n_files += S_ISREG(st.st_mode);
@@ -84,17 +84,15 @@ struct newcomer {
 
 static int is_or_holds(const char *outer, const char *inner)
 {
-    struct stat st, other;
-    return stat(outer, &st) == 0 && stat(inner, &other) == 0 &&
-           (same_file(&st, &other) || lies_within(inner, outer));
+    return is_same_file(outer, inner) || lies_within(inner, outer);
 }
 
 /* That it is something a series takes, and that it does not hold the series. To be done before the
  * series is begun. */
-static int check_newcomer(const char *directory, const char *path, const struct series_options *o)
+static int check_newcomer(const char *path, const struct options *o)
 {
     struct stat st, link;
-    char *own = copy_without_slashes(directory), *parent = directory_of(own),
+    char *own = copy_without_slashes(o->directory), *parent = directory_of(own),
          *lock = join_path(own, LOCK_NAME);
     int is_there = stat(path, &st) == 0;
     int is_inside =
@@ -122,7 +120,7 @@ static int check_newcomer(const char *directory, const char *path, const struct 
 
 /* To be closed in any case. */
 static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
-                         const struct common *o)
+                         const struct options *o)
 {
     struct stat st;
     int code = CODE_OK;
@@ -137,7 +135,7 @@ static int open_newcomer(struct newcomer *c, const char *path, int is_removed,
 
 /* When what is on the disk, in that file, was compared with it. */
 static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
-                           const struct common *o)
+                           const struct options *o)
 {
     struct look again = look_at(c->path);
     if (!again.is_whole || again.digest != c->look.digest)
@@ -156,7 +154,7 @@ static int remove_newcomer(const struct newcomer *c, const struct snapshot *e,
 /* Restores the snapshot and compares. may_lack: a part of the source may be gone; may_lose: see
  * verify_snapshot */
 static int verify_newcomer(const struct newcomer *c, const char *snapshot, int may_lack,
-                           int may_lose, const struct common *o)
+                           int may_lose, const struct options *o)
 {
     size_t n_files = 0;
     int code = verify_snapshot(snapshot, c->path, may_lack, may_lose, o, &n_files);
@@ -194,7 +192,7 @@ static int are_alike(const char *a, const char *b)
 static void say_backwards(const struct series *s, const struct snapshot *e,
                           const struct snapshot *base)
 {
-    if (base && s->o->common.verbosity > 0 && are_alike(e->name, base->name) && e->has_number &&
+    if (base && s->o->verbosity > 0 && are_alike(e->name, base->name) && e->has_number &&
         base->has_number && e->number < base->number)
         say(e->path,
             "is coded against %.250s, which has a higher number; deltas are smaller if "
@@ -207,16 +205,12 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
                          int verifies, int *is_made)
 {
     const struct snapshot *base = choose_base_of_next(s);
-    struct compress_options to_compress;
     struct chain chain;
     begin_chain(&chain, s, NULL);
     add_to_chain(&chain, s, base);
-    chain.common.output = e->path;
-    to_compress.common = chain.common;
-    to_compress.coding = s->o->coding;
-    to_compress.remove_source = 0; /* later, when the list has it */
-    int code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &to_compress)
-                          : compress_file(c->path, 1, &to_compress);
+    chain.o.output = e->path;
+    int code = c->is_tree ? compress_listing(&c->l, c->path, e->path, &chain.o)
+                          : compress_file(c->path, 1, &chain.o);
     *is_made = code == CODE_OK;
     if (base && (code == CODE_CORRUPT || code == CODE_BASE))
         say(c->path,
@@ -225,11 +219,11 @@ static int make_snapshot(const struct series *s, const struct newcomer *c, struc
             "that",
             base->name);
     if (code == CODE_OK && verifies)
-        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.common);
-    if (code == CODE_OK) code = read_fingerprint(e->path, e->fingerprint, &e->size, &chain.common);
+        code = verify_newcomer(c, e->path, 0, !s->o->remove_source, &chain.o);
+    if (code == CODE_OK) code = read_fingerprint(e->path, e->fingerprint, &e->size, &chain.o);
     free_bases(&chain.bases);
     if (code == CODE_OK) say_backwards(s, e, base);
-    if (code == CODE_OK && s->o->common.verbosity >= 2)
+    if (code == CODE_OK && s->o->verbosity >= 2)
         say(e->path, base ? "a delta of %s" : "an anchor", base ? base->name : "");
     return code;
 }
@@ -259,7 +253,7 @@ static int add_newcomer(struct series *s, const struct newcomer *c, const char *
     }
     e->state = STATE_KEPT;
     code = save_manifest(s); /* after an error nobody knows whether it has it: the source stays */
-    return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, &s->o->common) : code;
+    return code == CODE_OK && s->o->remove_source ? remove_newcomer(c, e, s->o) : code;
 }
 
 /* A source of which the series has a snapshot already. What is left of it after a kill goes if it
@@ -280,32 +274,31 @@ static int add_again(struct series *s, const struct newcomer *c, const struct sn
     int code = check_chain_of(s, e, 0, NULL);
     if (code != CODE_OK) return code;
     begin_chain(&chain, s, e);
-    code = verify_newcomer(c, e->path, 1, 0, &chain.common);
+    code = verify_newcomer(c, e->path, 1, 0, &chain.o);
     free_bases(&chain.bases);
-    return code == CODE_OK ? remove_newcomer(c, e, &s->o->common) : code;
+    return code == CODE_OK ? remove_newcomer(c, e, s->o) : code;
 }
 
 /* Another lmc that watches has done it while this one waited. */
-static int is_done_meanwhile(const struct snapshot *e, const char *path,
-                             const struct series_options *o)
+static int is_done_meanwhile(const struct snapshot *e, const char *path, const struct options *o)
 {
     struct stat st;
     return e && (!o->remove_source || (lstat(path, &st) != 0 && errno == ENOENT));
 }
 
 /* is_watched: by watch, which is content if another one has done it meanwhile. */
-static int add_source_to_series(const char *directory, const char *path, const char *name,
-                                int is_watched, const struct series_options *o)
+static int add_source_to_series(const char *path, const char *name, int is_watched,
+                                const struct options *o)
 {
     struct series s;
     struct newcomer c = {0};
-    int code = check_newcomer(directory, path, o), is_done;
+    int code = check_newcomer(path, o), is_done;
     if (code != CODE_OK) return code;
-    code = open_series(&s, directory, TO_CREATE, o);
+    code = open_series(&s, TO_CREATE, o);
     if (code == CODE_OK) drop_entries(&s, STATE_GONE, name); /* it may come back */
     const struct snapshot *e = code == CODE_OK ? find_name(&s, name) : NULL;
     is_done = is_watched && is_done_meanwhile(e, path, o);
-    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, &o->common);
+    if (code == CODE_OK && !is_done) code = open_newcomer(&c, path, o->remove_source, o);
     if (code == CODE_OK && o->every) s.every = o->every;
     if (code == CODE_OK && !is_done)
         code = e ? add_again(&s, &c, e)
@@ -316,15 +309,16 @@ static int add_source_to_series(const char *directory, const char *path, const c
     return code;
 }
 
-int series_add(const char *directory, const char *path, const struct series_options *o)
+int series_add(const struct options *o)
 {
-    char *name = o->name ? copy_string(o->name, strlen(o->name)) : name_of_source(path);
+    const char *const path = o->names[0];
+    char *name = o->name ? copy_text(o->name) : name_of_source(path);
     const char *fault = find_fault_of_name(name);
     int code;
     if (fault)
         code = fail(CODE_USAGE, path,
                     "cannot give its name to a snapshot: it %s; choose one with --name", fault);
-    else code = add_source_to_series(directory, path, name, 0, o);
+    else code = add_source_to_series(path, name, 0, o);
     free(name);
     return code;
 }
@@ -343,8 +337,8 @@ struct watched {
 };
 
 struct watch {
-    const char *directory, *source;
-    const struct series_options *o;
+    const struct options *o;
+    const char *source; /* its name */
     struct watched *list;
     size_t n;
 };
@@ -363,13 +357,12 @@ static void free_watched(struct watched *list, size_t n)
 /* Links are passed over: "latest" is one, as a rule. */
 static int is_watched(const struct watch *w, const char *name)
 {
-    struct stat st, series;
+    struct stat st;
     if (name[0] == '.' || has_suffix(name)) return 0;
     if (w->o->match && !match_pattern(w->o->match, strlen(w->o->match), NULL, name)) return 0;
     char *path = join_path(w->source, name);
     int result = lstat(path, &st) == 0 && (S_ISREG(st.st_mode) || S_ISDIR(st.st_mode)) &&
-                 !(stat(w->directory, &series) == 0 && same_file(&st, &series)) &&
-                 !lies_within(w->directory, path);
+                 !is_or_holds(path, w->o->directory);
     free(path);
     return result;
 }
@@ -378,21 +371,18 @@ static int is_watched(const struct watch *w, const char *name)
 static int list_watched(struct watch *w)
 {
     struct watched *list = NULL;
-    size_t n = 0;
-    struct dirent *entry;
-    DIR *d = opendir(w->source);
-    int error = 0;
-    if (!d) return fail_errno(w->source, errno, "cannot read the directory");
-    while ((entry = next_entry(d, &error)) != NULL)
-        if (is_watched(w, entry->d_name)) {
-            list = (struct watched *)resize(list, n + 1, sizeof *list);
-            memset(&list[n], 0, sizeof *list);
-            for (size_t i = 0; i < w->n; i++)
-                if (strcmp(w->list[i].name, entry->d_name) == 0) list[n] = w->list[i];
-            list[n].name = copy_string(entry->d_name, strlen(entry->d_name));
-            n++;
-        }
-    closedir(d);
+    struct listing names;
+    const int error = list_names(&names, w->source);
+    size_t n = 0, room = 0;
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        if (!is_watched(w, name)) continue;
+        struct watched *e = (struct watched *)append(&list, &n, &room, sizeof *e);
+        for (size_t k = 0; k < w->n; k++)
+            if (strcmp(w->list[k].name, name) == 0) *e = w->list[k];
+        e->name = copy_text(name);
+    }
+    free_listing(&names);
     free_watched(w->list, w->n);
     w->list = list;
     w->n = n;
@@ -445,7 +435,7 @@ static int visit_watched(const struct watch *w, struct watched *e, const struct 
         struct look k = look_at(path);
         if (is_settled(w, e, &k) && !(e->tried > 0 && now() - e->tried < RETRY_AFTER) &&
             !(added && e->is_told)) {
-            code = add_source_to_series(w->directory, path, name, 1, w->o);
+            code = add_source_to_series(path, name, 1, w->o);
             if (code != CODE_OK) e->tried = now();
             e->is_told = added && code != CODE_OK; /* it differs, and will until it changes */
         }
@@ -460,10 +450,11 @@ static int watch_once(struct watch *w, int *is_fatal)
 {
     struct series s;
     struct stat st;
-    char *manifest = path_in_series(w->directory, MANIFEST_NAME, "");
-    int code = list_watched(w), exists = lstat(manifest, &st) == 0 || holds_snapshots(w->directory);
-    if (code == CODE_OK && exists) code = open_series(&s, w->directory, TO_READ, w->o);
-    else init_series(&s, w->directory, w->o);
+    char *manifest = path_in_series(w->o->directory, MANIFEST_NAME, "");
+    int code = list_watched(w),
+        exists = lstat(manifest, &st) == 0 || holds_snapshots(w->o->directory);
+    if (code == CODE_OK && exists) code = open_series(&s, TO_READ, w->o);
+    else init_series(&s, w->o);
     if (s.lock_fd >= 0) close(s.lock_fd); /* one lock at a time */
     s.lock_fd = -1;
     *is_fatal = code != CODE_OK;
@@ -474,18 +465,18 @@ static int watch_once(struct watch *w, int *is_fatal)
     return code;
 }
 
-int series_watch(const char *directory, const char *source, const struct series_options *o)
+int series_watch(const struct options *o)
 {
+    const char *const source = o->names[0];
     struct watch w = {0};
-    struct stat st, series;
+    struct stat st;
     int code = CODE_OK, is_fatal = 0;
-    w.directory = directory;
     w.source = source;
     w.o = o;
     if (stat(source, &st) != 0) return fail_errno(source, errno, "cannot access it");
     if (!S_ISDIR(st.st_mode))
         return fail(CODE_ERROR, source, "is no directory; 'lmc series DIR add' adds a file");
-    if (stat(directory, &series) == 0 && same_file(&st, &series))
+    if (is_same_file(source, o->directory))
         return fail(CODE_ERROR, source, "is the series itself; keep them apart");
     for (;;) {
         struct timespec pause = {(time_t)o->interval, 0};

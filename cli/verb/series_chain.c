@@ -76,7 +76,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
                    unsigned char *known)
 {
     const struct snapshot *const first = e;
-    char text[17];
+    char text[2 * SHORT_FINGERPRINT + 1];
     while (!known || !known[e - s->list]) {
         const struct snapshot *base = find_base_of(s, e, only_kept);
         if (e->file == FILE_MISSING)
@@ -88,12 +88,11 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
                         "is damaged or no snapshot; bring it back from a copy, or move it away and "
                         "'lmc series DIR rebuild'");
         if (!e->is_delta) break;
-        format_hex(text, e->wanted, 8);
         if (!base)
             return fail(
                 CODE_BASE, e->path,
                 "needs the base %s, which is not in the series; bring its file back from a copy",
-                text);
+                format_hex(text, e->wanted, SHORT_FINGERPRINT));
         e = base;
     }
     for (e = first; known && e && !known[e - s->list]; e = find_base_of(s, e, only_kept))
@@ -115,17 +114,18 @@ void add_to_chain(struct chain *c, const struct series *s, const struct snapshot
 void begin_chain(struct chain *c, const struct series *s, const struct snapshot *e)
 {
     memset(&c->bases, 0, sizeof c->bases);
-    c->common = s->o->common;
-    c->common.bases = &c->bases;
+    c->o = *s->o;
+    c->o.bases = &c->bases;
     c->bases.is_quiet = 1;
-    c->common.to_stdout = c->common.force = 0;
-    c->common.output = NULL;
+    c->o.to_stdout = c->o.force = c->o.remove_source = 0;
+    c->o.output = NULL;
     add_to_chain(c, s, e ? find_base_of(s, e, 0) : NULL);
 }
 
 /* -- what the file says about itself -- */
 
-int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size, const struct common *o)
+int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
+                     const struct options *o)
 {
     struct archive a;
     int code = open_archive_index(&a, path, o);
@@ -141,7 +141,7 @@ int check_entry(const struct series *s, const struct snapshot *e)
 {
     uint8_t fingerprint[LMC_FINGERPRINT_SIZE];
     uint64_t size;
-    int code = read_fingerprint(e->path, fingerprint, &size, &s->o->common);
+    int code = read_fingerprint(e->path, fingerprint, &size, s->o);
     if (code == CODE_OK &&
         (memcmp(fingerprint, e->fingerprint, sizeof fingerprint) != 0 || size != e->size))
         code = fail(CODE_CORRUPT, e->path,
@@ -164,14 +164,9 @@ int check_kept(const struct series *s, int only_kept, unsigned char *known)
     return code;
 }
 
-void tell(const struct series_options *o, const char *what, const char *name, const char *link,
+void tell(const struct options *o, const char *what, const char *name, const char *link,
           const char *other)
 {
-    if (o->dry_run) {
-        printf("%s ", what);
-        print_name(name);
-        fputs(link, stdout);
-        print_name(other);
-        putchar('\n');
-    } else if (o->common.verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
+    if (o->dry_run) print("%s %s%s%s\n", what, name, link, other);
+    else if (o->verbosity >= 2) say(NULL, "%s %s%s%s", what, name, link, other);
 }

@@ -68,14 +68,14 @@ char *path_in_series(const char *directory, const char *name, const char *suffix
 
 /* -- the list -- */
 
-void init_series(struct series *s, const char *directory, const struct series_options *o)
+void init_series(struct series *s, const struct options *o)
 {
     memset(s, 0, sizeof *s);
-    s->directory = directory;
     s->o = o;
+    s->directory = o->directory;
     s->lock_fd = -1;
     s->every = DEFAULT_EVERY;
-    s->manifest_path = path_in_series(directory, MANIFEST_NAME, "");
+    s->manifest_path = path_in_series(s->directory, MANIFEST_NAME, "");
     s->index = (struct series_index *)zeroed(1, sizeof *s->index);
 }
 
@@ -92,10 +92,10 @@ struct snapshot *add_entry_to_series(struct series *s, const char *name, const c
     struct snapshot *e;
     forget_order(s);
     e = (struct snapshot *)append(&s->list, &s->n, &s->room, sizeof *e);
-    e->name = copy_string(name, strlen(name));
+    e->name = copy_text(name);
     e->has_number = find_number(name, &e->number);
     e->path = path_in_series(s->directory, name, SUFFIX);
-    e->source = source ? copy_string(source, strlen(source)) : NULL;
+    e->source = source ? copy_text(source) : NULL;
     return e;
 }
 
@@ -156,15 +156,10 @@ static int compare_chains(const void *a, const void *b)
     return x->depth != y->depth ? x->depth > y->depth ? -1 : 1 : compare_places(x, y);
 }
 
-static int compare_snapshot_names(const void *a, const void *b)
-{
-    return strcmp((*(struct snapshot *const *)a)->name, (*(struct snapshot *const *)b)->name);
-}
-
 struct snapshot **sort_series(const struct series *s, enum series_order order)
 {
     static int (*const compare[SERIES_ORDERS])(const void *, const void *) = {
-        compare_contents, compare_chains, compare_snapshot_names};
+        compare_contents, compare_chains, compare_named};
     struct snapshot ***const list = &s->index->by[order];
     if (*list) return *list;
     *list = (struct snapshot **)resize(NULL, s->n + 1, sizeof **list);
@@ -314,12 +309,12 @@ static int parse_manifest(struct series *s, const char *text, size_t size)
 
 int holds_snapshots(const char *directory)
 {
-    DIR *d = opendir(directory);
-    struct dirent *entry;
-    int found = 0, error = d || errno == ENOENT ? 0 : errno;
-    while (d && !found && (entry = next_entry(d, &error)) != NULL)
-        found = entry->d_name[0] != '.' && has_suffix(entry->d_name);
-    if (d) closedir(d);
+    struct listing names;
+    int found = 0, error = list_names(&names, directory);
+    for (size_t i = 0; i < names.n && !found; i++)
+        found = names.entries[i].path[0] != '.' && has_suffix(names.entries[i].path);
+    free_listing(&names);
+    if (error == ENOENT) error = 0;
     if (error) /* then nobody begins a new list there */
         fail_errno(directory, error, "cannot read the directory");
     return found || error;
@@ -361,20 +356,20 @@ int load_manifest(struct series *s)
     return code;
 }
 
-static char *format_entry(const struct snapshot *e)
+static void write_entry(FILE *f, const struct snapshot *e)
 {
-    json_t *object = (json_t *)check_memory(json_object());
-    set_json(object, "name", json_string(e->name));
-    set_json(object, "state", json_string(state_names[e->state]));
+    struct json_writer w;
+    init_json_writer(&w, f, 0);
+    begin_json(&w, NULL, '{');
+    put_json(&w, "name", json_string(e->name));
+    put_json(&w, "state", json_string(state_names[e->state]));
     if (e->state != STATE_ADDING) {
-        set_json_fingerprint(object, "fingerprint", e->fingerprint);
-        set_json_number(object, "size", e->size);
+        put_json_hex(&w, "fingerprint", e->fingerprint, LMC_FINGERPRINT_SIZE);
+        put_json_number(&w, "size", e->size);
     }
-    set_json(object, "time", json_integer(e->time));
-    if (e->source) set_json(object, "source", json_string(e->source));
-    char *text = (char *)check_memory(json_dumps(object, 0));
-    json_decref(object);
-    return text;
+    put_json(&w, "time", json_integer(e->time));
+    if (e->source) put_json(&w, "source", json_string(e->source));
+    end_json(&w, '}');
 }
 
 /* The text of series.json, to be freed. */
@@ -385,9 +380,8 @@ static char *format_manifest(const struct series *s, size_t *size)
     fprintf(f, "{\"lmc_series\": %d, \"every\": %llu, \"snapshots\": [\n", MANIFEST_VERSION,
             (unsigned long long)s->every);
     for (size_t i = 0; i < s->n; i++) {
-        char *entry = format_entry(&s->list[i]);
-        fprintf(f, "%s%s\n", entry, i + 1 < s->n ? "," : "");
-        free(entry);
+        write_entry(f, &s->list[i]);
+        fputs(i + 1 < s->n ? ",\n" : "\n", f);
     }
     fputs("],\n", f);
     if (fflush(f) != 0) check_memory(NULL);
@@ -400,14 +394,13 @@ static char *format_manifest(const struct series *s, size_t *size)
 int save_manifest(const struct series *s)
 {
     struct output out;
-    struct attributes attributes = {0};
     size_t size;
     int code = open_output(&out, s->manifest_path, NULL, 1);
     if (code != CODE_OK) return code;
     char *text = format_manifest(s, &size);
     write_output(&out, text, size); /* what fails is found again by commit_output */
     free(text);
-    return commit_output(&out, &attributes);
+    return commit_output(&out, NULL);
 }
 
 /* -- locks: who changes the series has one byte of .lock for itself. Another one is shared by all
@@ -442,7 +435,7 @@ static int take_lock(const struct series *s, enum lock which, short type)
 {
     int error = set_lock(s, which, F_SETLK, type);
     if (error != EAGAIN && error != EACCES) return error;
-    if (s->o->common.verbosity > 0)
+    if (s->o->verbosity > 0)
         say(s->directory, type == F_RDLCK         ? "gc is at work here; waiting"
                           : which == LOCK_CHANGES ? "another lmc changes the series; waiting"
                                                   : "the series is being read; waiting");
@@ -473,19 +466,18 @@ static int lock_series(struct series *s, int is_reader)
 
 int remove_temporaries(const struct series *s)
 {
-    DIR *d = opendir(s->directory);
-    struct dirent *entry;
-    int code = CODE_OK, error = 0;
-    if (!d) return fail_errno(s->directory, errno, "cannot read the directory");
-    while ((entry = next_entry(d, &error)) != NULL) {
-        char *path =
-            is_temporary_name(entry->d_name) ? join_path(s->directory, entry->d_name) : NULL;
+    struct listing names;
+    const int error = list_names(&names, s->directory);
+    int code = CODE_OK;
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        char *path = is_temporary_name(name) ? join_path(s->directory, name) : NULL;
         struct stat st;
         if (path && lstat(path, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) != 0)
             code = fail_errno(path, errno, "cannot remove it");
         free(path);
     }
-    closedir(d);
+    free_listing(&names);
     return error ? fail_errno(s->directory, error, "cannot read the directory") : code;
 }
 
@@ -516,11 +508,11 @@ static int sync_parent(const char *directory)
     return error ? fail_errno(directory, error, "cannot bring it to the disk") : CODE_OK;
 }
 
-int open_series(struct series *s, const char *directory, enum purpose purpose,
-                const struct series_options *o)
+int open_series(struct series *s, enum purpose purpose, const struct options *o)
 {
+    const char *const directory = o->directory;
     struct stat st;
-    init_series(s, directory, o);
+    init_series(s, o);
     if (purpose == TO_CREATE && mkdir(directory, 0777) != 0 && errno != EEXIST)
         return fail_errno(directory, errno, "cannot create the directory");
     if (stat(directory, &st) != 0) return fail_errno(directory, errno, "cannot access it");

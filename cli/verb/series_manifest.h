@@ -30,9 +30,7 @@
 
 #include "../sys/platform.h"
 
-#include "../input/common.h"
-
-struct series_options;
+#include "../input/options.h"
 
 #define MANIFEST_NAME "series.json"
 #define LOCK_NAME ".lock"
@@ -70,9 +68,9 @@ enum series_order {
 };
 
 struct series {
-    const char *directory;
+    const struct options *o;
+    const char *directory; /* of o */
     char *manifest_path;
-    const struct series_options *o;
     int lock_fd;     /* -1: none; a file system for reading only */
     int is_replaced; /* by a new list: then it may be damaged, which is not told */
     uint64_t every;  /* the longest chain has so many files */
@@ -96,7 +94,7 @@ int find_number(const char *name, uint64_t *number);
 char *path_in_series(const char *directory, const char *name, const char *suffix);
 
 /* An empty series, not opened; to be freed. */
-void init_series(struct series *s, const char *directory, const struct series_options *o);
+void init_series(struct series *s, const struct options *o);
 
 /* Unlocks it, too. */
 void close_series(struct series *s);
@@ -145,8 +143,7 @@ int save_manifest(const struct series *s);
 enum purpose { TO_READ, TO_CHANGE, TO_CREATE, TO_REBUILD };
 
 /* To be closed in any case. */
-int open_series(struct series *s, const char *directory, enum purpose purpose,
-                const struct series_options *o);
+int open_series(struct series *s, enum purpose purpose, const struct options *o);
 
 /* Outputs that were never completed. */
 int remove_temporaries(const struct series *s);
@@ -183,7 +180,7 @@ int check_chain_of(const struct series *s, const struct snapshot *e, int only_ke
 
 /* Options of their own, with the bases that a snapshot needs. */
 struct chain {
-    struct common common;
+    struct options o;
     struct bases bases;
 };
 
@@ -196,7 +193,7 @@ void add_to_chain(struct chain *c, const struct series *s, const struct snapshot
 
 /* Fingerprint of the snapshot at path, and bytes that it restores. */
 int read_fingerprint(const char *path, uint8_t *fingerprint, uint64_t *size,
-                     const struct common *o);
+                     const struct options *o);
 
 /* That the file is what was added. */
 int check_entry(const struct series *s, const struct snapshot *e);
@@ -206,5 +203,5 @@ int check_entry(const struct series *s, const struct snapshot *e);
 int check_kept(const struct series *s, int only_kept, unsigned char *known);
 
 /* Tells what is done to the snapshot called name, or would be. */
-void tell(const struct series_options *o, const char *what, const char *name, const char *link,
+void tell(const struct options *o, const char *what, const char *name, const char *link,
           const char *other);

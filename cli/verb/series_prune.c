@@ -11,7 +11,7 @@
 static int is_kept_by_rules(const struct series *s, const struct snapshot *e, size_t n_later,
                             const unsigned char *named)
 {
-    const struct series_options *r = s->o;
+    const struct options *r = s->o;
     if (r->keep_last && n_later < r->keep_last) return 1;
     if (r->keep_every && (!e->has_number || e->number % r->keep_every == 0)) return 1;
     return named[e - s->list];
@@ -41,15 +41,14 @@ static int apply_rules(struct series *s, unsigned char *marks)
                                      "forget all, name them");
 }
 
-static int mark_names(const struct series *s, char **args, int n, enum snapshot_state from,
-                      unsigned char *marks)
+static int mark_names(const struct series *s, enum snapshot_state from, unsigned char *marks)
 {
     int code = CODE_OK;
-    for (int i = 0; i < n && code == CODE_OK; i++) {
+    for (size_t i = 0; i < s->o->n_names && code == CODE_OK; i++) {
         struct snapshot *e;
-        code = choose_entry(s, args[i], from, &e);
+        code = choose_entry(s, s->o->names[i], from, &e);
         if (code == CODE_OK) marks[e - s->list] = e->state == from;
-        if (code == CODE_OK && e->state != from && s->o->common.verbosity > 0)
+        if (code == CODE_OK && e->state != from && s->o->verbosity > 0)
             say(s->directory, "%.300s is %s already", e->name, state_names[e->state]);
     }
     return code;
@@ -63,7 +62,7 @@ static int check_rest(const struct series *s, const unsigned char *marks)
         n_marked += marks[i] != 0;
         n_kept += s->list[i].state == STATE_KEPT && !marks[i];
     }
-    return n_kept || !n_marked || s->o->common.force
+    return n_kept || !n_marked || s->o->force
                ? CODE_OK
                : fail(CODE_ERROR, s->directory,
                       "these are all of its snapshots, and the next gc would remove them; use -f "
@@ -81,7 +80,7 @@ static int change_states(struct series *s, const unsigned char *marks, enum snap
             size += s->list[i].packed_size;
             n++;
         }
-    if (n && to == STATE_FORGOTTEN && s->o->common.verbosity > 0)
+    if (n && to == STATE_FORGOTTEN && s->o->verbosity > 0)
         say(s->directory,
             "%llu snapshot%s, %llu bytes,%s forgotten%s; 'lmc series DIR gc' frees "
             "what nothing else needs",
@@ -90,17 +89,15 @@ static int change_states(struct series *s, const unsigned char *marks, enum snap
     return n && !s->o->dry_run ? save_manifest(s) : CODE_OK;
 }
 
-static int mark_and_change(const char *directory, char **args, int n, enum snapshot_state to,
-                           const struct series_options *o)
+static int mark_and_change(enum snapshot_state to, const struct options *o)
 {
     const int forgets = to == STATE_FORGOTTEN;
     struct series s;
-    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
+    int code = open_series(&s, o->dry_run ? TO_READ : TO_CHANGE, o);
     unsigned char *marks = (unsigned char *)zeroed(s.n, 1);
-    if (code == CODE_OK && forgets && n == 0) code = apply_rules(&s, marks);
-    else if (code == CODE_OK)
-        code = mark_names(&s, args, n, forgets ? STATE_KEPT : STATE_FORGOTTEN, marks);
-    if (code == CODE_OK && forgets && n) code = check_rest(&s, marks);
+    if (code == CODE_OK && o->n_names == 0) code = apply_rules(&s, marks);
+    else if (code == CODE_OK) code = mark_names(&s, forgets ? STATE_KEPT : STATE_FORGOTTEN, marks);
+    if (code == CODE_OK && forgets && o->n_names) code = check_rest(&s, marks);
     for (size_t i = 0; i < s.n && code == CODE_OK && !forgets; i++)
         if (marks[i]) code = check_chain_of(&s, &s.list[i], 0, NULL);
     if (code == CODE_OK) code = change_states(&s, marks, to);
@@ -109,19 +106,16 @@ static int mark_and_change(const char *directory, char **args, int n, enum snaps
     return code;
 }
 
-int series_prune(const char *directory, char **args, int n, const struct series_options *o)
+int series_prune(const struct options *o)
 {
-    if ((o->keep_last || o->keep_every || o->n_keep) == (n > 0))
+    if ((o->keep_last || o->keep_every || o->n_keep) == (o->n_names > 0))
         return fail(CODE_USAGE, NULL,
                     "'lmc series DIR prune' wants either the names to forget, or rules: "
                     "--keep-last K, --keep-every M, --keep NAME; see 'lmc help series'");
-    return mark_and_change(directory, args, n, STATE_FORGOTTEN, o);
+    return mark_and_change(STATE_FORGOTTEN, o);
 }
 
-int series_keep(const char *directory, char **args, int n, const struct series_options *o)
-{
-    return mark_and_change(directory, args, n, STATE_KEPT, o);
-}
+int series_keep(const struct options *o) { return mark_and_change(STATE_KEPT, o); }
 
 /* -- gc -- */
 
@@ -154,7 +148,7 @@ static int compare_archives(const struct archive *a, const struct archive *b)
 }
 
 /* Reads the new file as a whole, and compares what the indexes say. */
-static int check_recoded(const char *old, const char *recoded, const struct common *o)
+static int check_recoded(const char *old, const char *recoded, const struct options *o)
 {
     struct archive a, b;
     int code = test_file(recoded, o);
@@ -201,7 +195,6 @@ static int replace_file(const struct series *s, const char *recoded, struct snap
 static int recode_entry(const struct series *s, struct snapshot *e)
 {
     const struct snapshot *onto = choose_new_base(s, e);
-    struct compress_options to_recode;
     struct chain c;
     tell(s->o, onto ? "re-code" : "make an anchor of", e->name, onto ? " against " : "",
          onto ? onto->name : "");
@@ -214,14 +207,13 @@ static int recode_entry(const struct series *s, struct snapshot *e)
     char *recoded = join_path(s->directory, RECODED_NAME);
     begin_chain(&c, s, e);
     add_to_chain(&c, s, onto);
-    to_recode.common = c.common;
-    to_recode.coding = s->o->coding;
-    int code = recode_snapshot(e->path, onto ? onto->path : NULL, recoded, &to_recode);
+    c.o.output = recoded;
+    int code = recode_snapshot(e->path, onto ? onto->path : NULL, &c.o);
     free_bases(&c.bases);
     if (code == CODE_OK) {
         begin_chain(&c, s, NULL);
         add_to_chain(&c, s, onto);
-        code = check_recoded(e->path, recoded, &c.common);
+        code = check_recoded(e->path, recoded, &c.o);
         free_bases(&c.bases);
         if (code == CODE_OK) code = replace_file(s, recoded, e);
         if (code == CODE_OK) e->depth = onto ? onto->depth + 1 : 0;
@@ -278,7 +270,7 @@ static void say_freed(const struct series *s, size_t n, uint64_t before, size_t 
     const uint64_t after = count_bytes(s);
     const char *const would = s->o->dry_run ? "would be " : "";
     char recoded[64] = "";
-    if (n == 0 || s->o->common.verbosity == 0) return;
+    if (n == 0 || s->o->verbosity == 0) return;
     if (n_recoded)
         snprintf(recoded, sizeof recoded, ", %llu %scoded again", (unsigned long long)n_recoded,
                  would);
@@ -338,10 +330,10 @@ static int collect_garbage(struct series *s)
     return save_manifest(s);
 }
 
-int series_gc(const char *directory, const struct series_options *o)
+int series_gc(const struct options *o)
 {
     struct series s;
-    int code = open_series(&s, directory, o->dry_run ? TO_READ : TO_CHANGE, o);
+    int code = open_series(&s, o->dry_run ? TO_READ : TO_CHANGE, o);
     if (code == CODE_OK) code = collect_garbage(&s);
     close_series(&s);
     return code;

@@ -45,43 +45,43 @@ static void print_entry(const struct series *s, const struct snapshot *e, long n
     format_size(size, sizeof size, e->size);
     format_size(packed, sizeof packed, e->packed_size);
     if (n >= 0) snprintf(depth, sizeof depth, "%ld", n);
-    printf("%-*s  %-9s  %5s  %8s  %8s  %s  ", width, name, condition_of_entry(e), depth, size,
-           packed, when);
-    print_name(base ? base->name : e->file == FILE_THERE && e->is_delta ? "(missing)" : "");
-    putchar('\n');
+    printf("%-*s  ", width, name);
+    print("%-9s  %5s  %8s  %8s  %s  %s\n", condition_of_entry(e), depth, size, packed, when,
+          base                                   ? base->name
+          : e->file == FILE_THERE && e->is_delta ? "(missing)"
+                                                 : "");
     free(name);
 }
 
-static json_t *make_json_entry(const struct series *s, const struct snapshot *e, long n)
+static void put_json_entry(struct json_writer *w, const struct series *s, const struct snapshot *e,
+                           long n)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     const struct snapshot *base = find_base_of(s, e, 0);
-    set_json(object, "name", json_string(e->name));
-    set_json(object, "state", json_string(state_names[e->state]));
-    set_json(object, "kind", json_string(kind_of_entry(e)));
-    if (e->state != STATE_ADDING) set_json_fingerprint(object, "fingerprint", e->fingerprint);
-    if (n >= 0) set_json(object, "depth", json_integer(n));
-    set_json_number(object, "size", e->size);
-    set_json_number(object, "packed_size", e->packed_size);
-    if (base) set_json(object, "base", json_string(base->name));
-    set_json(object, "time", json_integer(e->time));
-    if (e->source) set_json(object, "source", json_string(e->source));
-    return object;
+    begin_json(w, NULL, '{');
+    put_json(w, "name", json_string(e->name));
+    put_json(w, "state", json_string(state_names[e->state]));
+    put_json(w, "kind", json_string(kind_of_entry(e)));
+    if (e->state != STATE_ADDING)
+        put_json_hex(w, "fingerprint", e->fingerprint, LMC_FINGERPRINT_SIZE);
+    if (n >= 0) put_json(w, "depth", json_integer(n));
+    put_json_number(w, "size", e->size);
+    put_json_number(w, "packed_size", e->packed_size);
+    if (base) put_json(w, "base", json_string(base->name));
+    put_json(w, "time", json_integer(e->time));
+    if (e->source) put_json(w, "source", json_string(e->source));
+    end_json(w, '}');
 }
 
 static void print_series_as_json(const struct series *s, const long *counts)
 {
-    json_t *object = (json_t *)check_memory(json_object());
     struct json_writer w;
-    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII);
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
     begin_json(&w, NULL, '{');
-    set_json_text(object, "series", s->directory);
-    set_json_number(object, "every", s->every);
-    put_json_members(&w, object);
+    put_json_text(&w, "series", s->directory);
+    put_json_number(&w, "every", s->every);
     begin_json(&w, "snapshots", '[');
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].state != STATE_GONE)
-            put_json(&w, NULL, make_json_entry(s, &s->list[i], counts[i]));
+        if (s->list[i].state != STATE_GONE) put_json_entry(&w, s, &s->list[i], counts[i]);
     end_json(&w, ']');
     end_json_line(&w);
 }
@@ -126,11 +126,11 @@ static void print_series(const struct series *s, const long *counts)
            (unsigned long long)packed, percent(packed, size), (unsigned long long)s->every);
 }
 
-int series_list(const char *directory, const struct series_options *o)
+int series_list(const struct options *o)
 {
     struct series s;
     long *counts = NULL;
-    int code = open_series(&s, directory, TO_READ, o);
+    int code = open_series(&s, TO_READ, o);
     if (code == CODE_OK) {
         counts = count_all_deltas(&s);
         if (o->json) print_series_as_json(&s, counts);
@@ -147,9 +147,7 @@ int series_list(const char *directory, const struct series_options *o)
 static int check_place(const struct series *s, const char *output)
 {
     char *parent = output ? directory_of(output) : NULL;
-    struct stat st, of_series;
-    int is_inside = parent && stat(parent, &st) == 0 && stat(s->directory, &of_series) == 0 &&
-                    same_file(&st, &of_series);
+    const int is_inside = parent && is_same_file(parent, s->directory);
     free(parent);
     return is_inside
                ? fail(CODE_ERROR, output,
@@ -157,17 +155,18 @@ static int check_place(const struct series *s, const char *output)
                : CODE_OK;
 }
 
-/* Opens the series to read that snapshot, and makes its chain; to be closed in any case. */
+/* Opens the series to read the snapshot that is named, and makes its chain; to be closed in any
+ * case. */
 static int open_for_reading(struct series *s, struct chain *c, struct snapshot **e,
-                            const char *directory, const char *name, const struct series_options *o)
+                            const struct options *o)
 {
-    int code = open_series(s, directory, TO_READ, o);
-    if (code == CODE_OK) code = choose_entry(s, name, STATE_KEPT, e);
+    int code = open_series(s, TO_READ, o);
+    if (code == CODE_OK) code = choose_entry(s, o->names[0], STATE_KEPT, e);
     if (code == CODE_OK) code = check_chain_of(s, *e, 0, NULL);
     begin_chain(c, s, code == CODE_OK ? *e : NULL);
-    c->common.to_stdout = o->common.to_stdout;
-    c->common.force = o->common.force;
-    c->common.output = o->common.output;
+    c->o.to_stdout = o->to_stdout;
+    c->o.force = o->force;
+    c->o.output = o->output;
     return code;
 }
 
@@ -179,11 +178,11 @@ static const char *missing_suffix(const struct snapshot *e)
 }
 
 /* Where it goes: what was asked for, with that suffix. To be freed. */
-static char *name_restored(const struct snapshot *e, const struct common *o)
+static char *name_restored(const struct snapshot *e, const struct options *o)
 {
     const char *suffix = missing_suffix(e);
     char *name, *directory, *path;
-    if (o->output && !goes_into_directory(o)) return copy_string(o->output, strlen(o->output));
+    if (o->output && !goes_into_directory(o)) return copy_text(o->output);
     name = format_text("%s%s", e->name, suffix);
     if (!o->output) return name;
     directory = copy_without_slashes(o->output);
@@ -193,20 +192,19 @@ static char *name_restored(const struct snapshot *e, const struct common *o)
     return path;
 }
 
-int series_restore(const char *directory, const char *name, const struct series_options *o)
+int series_restore(const struct options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
     char *target = NULL;
-    int code = open_for_reading(&s, &c, &e, directory, name, o);
-    if (code == CODE_OK && !o->common.to_stdout)
-        c.common.output = target = name_restored(e, &o->common);
-    if (code == CODE_OK) code = check_place(&s, file_of_output(&c.common));
+    int code = open_for_reading(&s, &c, &e, o);
+    if (code == CODE_OK && !o->to_stdout) c.o.output = target = name_restored(e, o);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(&c.o));
     if (code == CODE_OK) {
-        code = restore_file(e->path, 0, &c.common);
-        if (code == CODE_OK && o->common.verbosity > 0 && file_of_output(&c.common))
-            say(directory, "%.300s is restored to %.400s", e->name, target);
+        code = restore_file(e->path, &c.o);
+        if (code == CODE_OK && o->verbosity > 0 && file_of_output(&c.o))
+            say(o->directory, "%.300s is restored to %.400s", e->name, target);
     }
     free(target);
     free_bases(&c.bases);
@@ -214,22 +212,16 @@ int series_restore(const char *directory, const char *name, const struct series_
     return code;
 }
 
-int series_cat(const char *directory, const char *name, char *tensor,
-               const struct series_options *o)
+int series_cat(const struct options *o)
 {
     struct series s;
     struct chain c;
     struct snapshot *e;
-    int code = open_for_reading(&s, &c, &e, directory, name, o);
-    if (code == CODE_OK) code = check_place(&s, file_of_output(&o->common));
+    int code = open_for_reading(&s, &c, &e, o);
+    if (code == CODE_OK) code = check_place(&s, file_of_output(o));
     if (code == CODE_OK) {
-        struct cat_options to_cat = {0};
-        char *names[1];
-        to_cat.common = c.common;
-        to_cat.npy = o->npy;
-        to_cat.file = o->file;
-        names[0] = tensor;
-        code = cat_tensors(e->path, names, tensor != NULL, &to_cat);
+        c.o.names[0] = e->path; /* before that of the tensor */
+        code = cat_tensors(&c.o);
     }
     free_bases(&c.bases);
     close_series(&s);
@@ -243,7 +235,7 @@ static int verify_entry(const struct series *s, const struct snapshot *e)
     if (code == CODE_OK) code = check_entry(s, e);
     if (code != CODE_OK) return code;
     begin_chain(&c, s, e);
-    code = test_file(e->path, &c.common);
+    code = test_file(e->path, &c.o);
     free_bases(&c.bases);
     return code;
 }
@@ -264,24 +256,26 @@ static int verify_all(const struct series *s)
     for (size_t i = 0; i < s->n; i++)
         if (needed[i]) paths[n++] = s->list[i].path;
     begin_chain(&c, s, NULL);
-    if (!by_chains && n) code = worse(code, verify_files(paths, n, &c.common));
+    c.o.names = paths;
+    c.o.n_names = n;
+    if (!by_chains && n) code = worse(code, verify_files(&c.o));
     free_bases(&c.bases);
     free(paths);
     free(needed);
     return code;
 }
 
-int series_verify(const char *directory, char **args, int n, const struct series_options *o)
+int series_verify(const struct options *o)
 {
     struct series s;
     struct snapshot *e;
-    int code = open_series(&s, directory, TO_READ, o);
+    int code = open_series(&s, TO_READ, o);
+    const size_t n = code == CODE_OK ? o->n_names : 0;
     if (code == CODE_OK && n == 0) code = verify_all(&s);
-    else if (code == CODE_OK)
-        for (int i = 0; i < n; i++) {
-            int result = choose_entry(&s, args[i], STATE_KEPT, &e);
-            code = worse(code, result == CODE_OK ? verify_entry(&s, e) : result);
-        }
+    for (size_t i = 0; i < n; i++) {
+        int result = choose_entry(&s, o->names[i], STATE_KEPT, &e);
+        code = worse(code, result == CODE_OK ? verify_entry(&s, e) : result);
+    }
     close_series(&s);
     return code;
 }

@@ -21,7 +21,7 @@ static int take_in_file(struct series *s, const char *file_name)
         struct snapshot *e = add_entry_to_series(s, name, NULL);
         if (stat(e->path, &st) == 0 && !S_ISREG(st.st_mode)) /* a pipe would be waited for */
             code = fail(CODE_ERROR, e->path, "is no file; move it away");
-        else code = read_fingerprint(e->path, e->fingerprint, &e->size, &s->o->common);
+        else code = read_fingerprint(e->path, e->fingerprint, &e->size, s->o);
         e->time = stat(e->path, &st) == 0 ? (int64_t)st.st_mtim.tv_sec : 0;
         look_at_file(e);
     }
@@ -31,15 +31,14 @@ static int take_in_file(struct series *s, const char *file_name)
 
 static int take_in_files(struct series *s)
 {
-    DIR *d = opendir(s->directory);
-    struct dirent *entry;
-    int code = CODE_OK, error = 0;
-    if (!d) return fail_errno(s->directory, errno, "cannot read the directory");
-    while ((entry = next_entry(d, &error)) != NULL)
-        if (entry->d_name[0] != '.' && has_suffix(entry->d_name))
-            code = worse(code, take_in_file(s, entry->d_name));
-    closedir(d);
-    if (error) code = worse(code, fail_errno(s->directory, error, "cannot read the directory"));
+    struct listing names;
+    const int error = list_names(&names, s->directory);
+    int code = error ? fail_errno(s->directory, error, "cannot read the directory") : CODE_OK;
+    for (size_t i = 0; i < names.n; i++) {
+        const char *const name = names.entries[i].path;
+        if (name[0] != '.' && has_suffix(name)) code = worse(code, take_in_file(s, name));
+    }
+    free_listing(&names);
     if (s->n) qsort(s->list, s->n, sizeof *s->list, compare_entries_by_name);
     forget_order(s);
     return code;
@@ -70,13 +69,13 @@ static void take_over(struct series *s, struct series *old)
         if (!before || memcmp(before->fingerprint, e->fingerprint, sizeof e->fingerprint) != 0)
             continue;
         e->time = before->time;
-        if (before->source) e->source = copy_string(before->source, strlen(before->source));
+        if (before->source) e->source = copy_text(before->source);
     }
 }
 
 /* Adds "; WHAT: a, b, c and 5 more" of the entries that are marked, if there are any. */
-static void list_names(FILE *text, const char *what, const struct series *old,
-                       const unsigned char *marks, unsigned mark)
+static void write_names(FILE *text, const char *what, const struct series *old,
+                        const unsigned char *marks, unsigned mark)
 {
     enum { MOST = 3 };
     size_t n = 0;
@@ -102,39 +101,39 @@ static void say_rebuilt(const struct series *s, const struct series *old, int wa
         else if (e->state != STATE_ADDING) /* which never was one */
             marks[i] = e->state == STATE_GONE ? NOT_KNOWN : GIVEN_UP;
     }
-    list_names(f, "; given up, for their files are missing", old, marks, GIVEN_UP);
-    list_names(f, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
-    list_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
+    write_names(f, "; given up, for their files are missing", old, marks, GIVEN_UP);
+    write_names(f, "; forgotten before, and kept again", old, marks, KEPT_AGAIN);
+    write_names(f, "; gone, and no longer known to watch", old, marks, NOT_KNOWN);
     if (fclose(f) != 0) check_memory(NULL);
     free(marks);
-    if (s->o->common.verbosity > 0)
+    if (s->o->verbosity > 0)
         say(s->directory, "the new list has %llu snapshot%s%s%s%s", (unsigned long long)s->n,
             s->n == 1 ? "" : "s", text, was_there ? "; the old one is " MANIFEST_NAME ".old" : "",
             was_there && !is_read ? ", and cannot be read" : "");
     free(text);
 }
 
-int series_rebuild(const char *directory, const struct series_options *o)
+int series_rebuild(const struct options *o)
 {
     struct series s, before;
     char *old = NULL;
-    int code = open_series(&s, directory, TO_REBUILD, o), is_read = 0, was_there = 0;
+    int code = open_series(&s, TO_REBUILD, o), is_read = 0, was_there = 0;
     struct stat st;
     if (code == CODE_OK) code = remove_temporaries(&s);
     if (code == CODE_OK) {
         code = take_in_files(&s);
         if (code != CODE_OK)
-            say(directory,
+            say(o->directory,
                 "the list was not made: move away what is no snapshot, or damaged, then try again");
     }
     was_there = code == CODE_OK && (lstat(s.manifest_path, &st) == 0 || errno != ENOENT);
-    init_series(&before, directory, o);
+    init_series(&before, o);
     before.is_replaced = 1;
     is_read = was_there && load_manifest(&before) == CODE_OK;
     if (is_read) take_over(&s, &before);
     if (is_read) s.every = before.every;
     if (o->every) s.every = o->every;
-    old = path_in_series(directory, MANIFEST_NAME, ".old");
+    old = path_in_series(o->directory, MANIFEST_NAME, ".old");
     if (code == CODE_OK) code = keep_list(s.manifest_path, old);
     if (code == CODE_OK) code = save_manifest(&s);
     measure_series(&s);

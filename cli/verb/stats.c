@@ -26,8 +26,7 @@ struct stats_step {
 };
 
 struct stats {
-    const struct common *o;
-    enum lmc_level level; /* see show_stats() */
+    const struct options *o;
     struct stats_step *steps;
     size_t n;
 };
@@ -83,7 +82,7 @@ static int measure_step(struct stats_step *step, struct scan *scan)
 
 /* Whole snapshots share the buffers of the first, and so do the deltas that are made of them:
  * memory must not grow with the series. */
-static int share_buffers(struct base *bases, size_t n, const struct common *o)
+static int share_buffers(struct base *bases, size_t n, const struct options *o)
 {
     lmc_reader *lender = NULL;
     int code = CODE_OK;
@@ -106,7 +105,6 @@ static int measure_steps(struct stats *s, struct base *bases)
     for (size_t i = 0; i < s->n && code == CODE_OK; i++) {
         struct diff *d = &s->steps[i].diff;
         d->o = s->o;
-        d->level = s->level;
         d->a = i ? &bases[i - 1] : NULL;
         d->b = &bases[i];
         if (i) d->old_items = s->steps[i - 1].diff.new_items;
@@ -316,9 +314,7 @@ static void print_stats(const struct stats *s)
                 printf("  %-8s ", kind == STATS_ALL ? "" : name_kind(kind));
                 if (n_planes) printf("%-18s ", text);
                 print_numbers(&sums[kind], kind, i > 0, NULL, n_planes);
-                if (!n_planes) printf("%s: ", text);
-                print_name(step->diff.b->name);
-                putchar('\n');
+                print("%s%s%s\n", n_planes ? "" : text, n_planes ? "" : ": ", step->diff.b->name);
             }
     }
     free(sums);
@@ -327,68 +323,66 @@ static void print_stats(const struct stats *s)
 /* -- JSON -- */
 
 /* What a tensor and the sum of many have alike. */
-static void set_json_sum(json_t *object, const struct stats_sum *sum, int kind, int has_old)
+static void put_json_sum(struct json_writer *w, const struct stats_sum *sum, int kind, int has_old)
 {
     const struct scan_format *f = kind == STATS_ALL ? NULL : find_scan_format((enum lmc_dtype)kind);
-    set_json_number(object, "elements", sum->n);
-    set_json_number(object, "zeros", sum->n_zero);
-    set_json_number(object, "entropy_size", (uint64_t)(sum_planes(sum) + 0.5));
-    set_json_number(object, "direct_size", sum->direct);
+    put_json_number(w, "elements", sum->n);
+    put_json_number(w, "zeros", sum->n_zero);
+    put_json_number(w, "entropy_size", (uint64_t)(sum_planes(sum) + 0.5));
+    put_json_number(w, "direct_size", sum->direct);
     if (kind != STATS_ALL) {
-        json_t *planes = (json_t *)check_memory(json_array());
+        begin_json(w, "plane_entropies", '[');
         for (unsigned p = 0; p < lmc_dtype_width((enum lmc_dtype)kind); p++)
-            json_array_append_new(planes,
-                                  json_real(sum->n ? sum->plane_sizes[p] * 8 / (double)sum->n : 0));
-        set_json(object, "plane_entropies", planes);
+            put_json(w, NULL, json_real(sum->n ? sum->plane_sizes[p] * 8 / (double)sum->n : 0));
+        end_json(w, ']');
     }
     if (f) {
-        json_t *exponents = (json_t *)check_memory(json_object());
         unsigned first = 0, end = 1u << f->exponent_bits;
         while (end > first && !sum->exponents[end - 1]) end--;
         while (first < end && !sum->exponents[first]) first++;
-        set_json_number(exponents, "bias", f->exponent_bias);
-        set_json_number(exponents, "first", first);
-        set_json(exponents, "counts", make_json_numbers(sum->exponents + first, end - first));
-        set_json(object, "exponents", exponents);
+        begin_json(w, "exponents", '{');
+        put_json_number(w, "bias", f->exponent_bias);
+        put_json_number(w, "first", first);
+        put_json_numbers(w, "counts", sum->exponents + first, end - first);
+        end_json(w, '}');
     }
     if (!has_old) return;
-    set_json_number(object, "compared_elements", sum->n_compared);
-    set_json_number(object, "changed_elements", sum->n_changed);
+    put_json_number(w, "compared_elements", sum->n_compared);
+    put_json_number(w, "changed_elements", sum->n_changed);
     if (kind == STATS_ALL || has_sign_bit((enum lmc_dtype)kind))
-        set_json_number(object, "sign_flips", sum->n_flipped);
-    set_json_number(object, "delta_size", sum->delta);
+        put_json_number(w, "sign_flips", sum->n_flipped);
+    put_json_number(w, "delta_size", sum->delta);
 }
 
 /* user: the step */
-static void complete_row(json_t *object, void *user, size_t number)
+static void complete_row(struct json_writer *w, void *user, size_t number)
 {
     const struct stats_step *const step = (const struct stats_step *)user;
     const struct diff_row *const row = &step->diff.rows[number];
     struct stats_sum *sum = (struct stats_sum *)resize(NULL, 1, sizeof *sum);
     sum_row(sum, row, &step->rows[number]);
-    set_json_sum(object, sum, (int)lmc_dtype_find(row->item->dtype), step->diff.a != NULL);
+    put_json_sum(w, sum, (int)lmc_dtype_find(row->item->dtype), step->diff.a != NULL);
     free(sum);
 }
 
 static void put_json_step(struct json_writer *w, struct stats_step *step)
 {
     const struct diff *d = &step->diff;
-    json_t *object = make_json_side(d->b);
     struct stats_sum *sums = (struct stats_sum *)resize(NULL, STATS_KINDS, sizeof *sums);
-    begin_json(w, NULL, '{');
     sum_step(sums, step);
-    set_json_number(object, "size", sums[STATS_ALL].size);
-    set_json_sum(object, &sums[STATS_ALL], STATS_ALL, d->a != NULL);
-    put_json_members(w, object);
+    begin_json(w, NULL, '{');
+    put_json_side(w, d->b);
+    put_json_number(w, "size", sums[STATS_ALL].size);
+    put_json_sum(w, &sums[STATS_ALL], STATS_ALL, d->a != NULL);
     begin_json(w, "dtypes", '[');
     for (int kind = 0; kind < STATS_ALL; kind++)
         if (sums[kind].n_items) {
-            json_t *item = (json_t *)check_memory(json_object());
-            set_json(item, "dtype", json_string(name_kind(kind)));
-            set_json_number(item, "items", sums[kind].n_items);
-            set_json_number(item, "size", sums[kind].size);
-            set_json_sum(item, &sums[kind], kind, d->a != NULL);
-            put_json(w, NULL, item);
+            begin_json(w, NULL, '{');
+            put_json(w, "dtype", json_string(name_kind(kind)));
+            put_json_number(w, "items", sums[kind].n_items);
+            put_json_number(w, "size", sums[kind].size);
+            put_json_sum(w, &sums[kind], kind, d->a != NULL);
+            end_json(w, '}');
         }
     end_json(w, ']');
     put_json_rows(w, d, 1, d->a != NULL, complete_row, step);
@@ -400,7 +394,7 @@ static void put_json_step(struct json_writer *w, struct stats_step *step)
 static void print_json_stats(const struct stats *s)
 {
     struct json_writer w;
-    init_json_writer(&w, NULL, NULL, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(10));
+    init_json_writer(&w, stdout, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(10));
     begin_json(&w, NULL, '{');
     begin_json(&w, "snapshots", '[');
     for (size_t i = 0; i < s->n; i++) put_json_step(&w, &s->steps[i]);
@@ -410,20 +404,18 @@ static void print_json_stats(const struct stats *s)
 
 /* -- the verb -- */
 
-int show_stats(char *const *names, size_t n, enum lmc_level level, int is_json,
-               const struct common *o)
+int show_stats(const struct options *o)
 {
     struct stats s;
     size_t n_bases = o->bases->n;
-    int code = add_snapshots(names, n, "stats", o);
+    int code = add_snapshots("stats", o);
     if (code != CODE_OK) return code;
     s.o = o;
-    s.level = level;
-    s.n = n;
-    s.steps = (struct stats_step *)zeroed(n, sizeof *s.steps);
+    s.n = o->n_names;
+    s.steps = (struct stats_step *)zeroed(s.n, sizeof *s.steps);
     code = measure_steps(&s, o->bases->list + n_bases);
     if (code == CODE_OK) code = check_bases(o);
-    if (code == CODE_OK && is_json) print_json_stats(&s);
+    if (code == CODE_OK && o->json) print_json_stats(&s);
     else if (code == CODE_OK) print_stats(&s);
     free_stats(&s);
     return code;

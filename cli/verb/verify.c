@@ -29,7 +29,7 @@ struct node {
 };
 
 struct verification {
-    const struct common *o;
+    const struct options *o;
     struct node *nodes;
     size_t n;
     struct node **by_wanted; /* the deltas */
@@ -47,7 +47,7 @@ struct stage {
     struct outlet outlet;
     uint64_t *starts; /* of the files */
     size_t room;
-    const struct common *o;
+    const struct options *o;
     int code; /* what writing has reported */
 };
 
@@ -86,7 +86,7 @@ static const lmc_file *stage_get_file(void *user, size_t number)
     return lmc_reader_get_file(((struct stage *)user)->archive.reader, number);
 }
 
-static void open_stage(struct stage *stage, const struct common *o)
+static void open_stage(struct stage *stage, const struct options *o)
 {
     memset(stage, 0, sizeof *stage);
     stage->fd = stage->archive.fd = -1;
@@ -274,11 +274,11 @@ static void report_unplaced(struct verification *v)
 static void say_ok(const struct verification *v, const struct node *node)
 {
     char fingerprint[2 * SHORT_FINGERPRINT + 1], wanted[2 * SHORT_FINGERPRINT + 1];
-    if (v->o->verbosity < 2) return;
-    format_hex(fingerprint, node->fingerprint, SHORT_FINGERPRINT);
-    format_hex(wanted, node->wanted, SHORT_FINGERPRINT);
-    if (node->is_delta) say(node->name, "ok, %s, base %s", fingerprint, wanted);
-    else say(node->name, "ok, %s, no base", fingerprint);
+    if (v->o->verbosity >= 2)
+        say(node->name, "ok, %s, %s%s",
+            format_hex(fingerprint, node->fingerprint, SHORT_FINGERPRINT),
+            node->is_delta ? "base " : "no base",
+            node->is_delta ? format_hex(wanted, node->wanted, SHORT_FINGERPRINT) : "");
 }
 
 /* Checks all of the file; what others need of it stands in the stage then. */
@@ -351,8 +351,9 @@ static void verify_below(struct verification *v, const struct node *node, const 
     }
 }
 
-int verify_files(char **paths, size_t n, const struct common *o)
+int verify_files(const struct options *o)
 {
+    const size_t n = o->n_names;
     struct verification v = {0};
     int code;
     v.o = o;
@@ -360,7 +361,7 @@ int verify_files(char **paths, size_t n, const struct common *o)
     v.nodes = (struct node *)zeroed(n, sizeof *v.nodes);
     v.by_wanted = (struct node **)resize(NULL, n, sizeof *v.by_wanted);
     v.order = (struct node **)resize(NULL, n, sizeof *v.order);
-    for (size_t i = 0; i < n; i++) v.nodes[i].name = paths[i];
+    for (size_t i = 0; i < n; i++) v.nodes[i].name = o->names[i];
     build_forest(&v);
     report_unplaced(&v);
     for (size_t i = 0; i < v.n_placed; i++)

@@ -7,6 +7,7 @@ with: lmc_integrations.TESTED names them.
     lmc_integrations.dcp              PyTorch's Distributed Checkpoint
     lmc_integrations.transformers     models of Hugging Face transformers from LMC files
     lmc_integrations.vllm             vLLM's --load-format lmc, and its weight-transfer backend lmc
+    lmc_integrations.patches          deltas as the patches of single elements that vLLM and verl take
     lmc_integrations.weight_sync      weights for RL as deltas: directories of slime, SGLang and SkyRL; ModelExpress
     lmc_integrations.zarr             a codec of zarr v3
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TESTED"]
 
-_ADAPTERS = ("dcp", "lightning", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
+_ADAPTERS = ("dcp", "lightning", "patches", "series", "trainer", "transformers", "vllm", "weight_sync", "zarr")
 
 
 def __getattr__(name: str) -> ModuleType:

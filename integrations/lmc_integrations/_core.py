@@ -3,7 +3,9 @@ lmc-codec, which pyproject.toml names."""
 
 from __future__ import annotations
 
-from lmc_codec import _arrays, _chunks, _lmc
+from typing import IO, cast
+
+from lmc_codec import Reader, _arrays, _chunks, _lmc
 from lmc_codec._arguments import count_threads, level_number
 from lmc_codec._chain import _Link as Link
 from lmc_codec._chain import _look_at as look_at
@@ -14,6 +16,13 @@ from lmc_codec._new_file import _sync_directory as sync_directory
 from lmc_codec._writer import write_all
 
 __all__ = [
-    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths", "printable",
-    "sync_directory", "write_all"
+    "Link", "NewFile", "_arrays", "_chunks", "_lmc", "count_threads", "level_number", "look_at", "measure_depths", "open_stored",
+    "printable", "sync_directory", "write_all"
 ]  # fmt: skip
+
+
+def open_stored(reader: Reader) -> IO[bytes]:
+    """All files of a snapshot as one. It is there only where torch is."""
+    from lmc_codec._checkpoint import Stored
+
+    return cast(IO[bytes], Stored(reader))

@@ -34,7 +34,7 @@ from torch.distributed.checkpoint.planner import ReadItem, SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
-from ._core import _arrays, _lmc, count_threads, level_number, printable, write_all
+from ._core import _arrays, _lmc, count_threads, level_number, open_stored, printable, write_all
 
 if TYPE_CHECKING:
     from lmc_codec._types import Level
@@ -43,7 +43,7 @@ __all__ = ["Extension", "LoadTransforms", "Reader", "SaveTransforms", "Writer", 
 
 NOTE = "dcp"  # metadata of a delta: what it is a delta of
 MIN_TENSOR = 1024  # a larger write is the tensor; what torch.save puts around it comes in smaller ones
-MAX_KEPT = 1 << 20  # of what lies around it, and is written and read in many small pieces
+MAX_KEPT = 1 << 20  # of what lies around it, and is written in many small pieces
 
 
 def _name_dtype(dtype: torch.dtype) -> str:
@@ -193,61 +193,16 @@ class _Section:
         return cast(int, self._file.tell())
 
 
-class _Decoder(io.RawIOBase):
-    """Reads an item, any part of it. torch.load() reads the tensor by one readinto(), and the rest in small pieces."""
-
-    def __init__(self, source: Any, threads: int, find_base: FindBase | None):
-        reader = _FileReader(source, threads=threads)
-        tensors = [x for file in reader.files for x in file.tensors]
-        if reader.base_fingerprint is not None and find_base is not None and len(tensors) == 1:
-            x = tensors[0]
-            data, where = find_base(json.loads(reader.metadata[NOTE]))
-            base = _make_base(x.name, x.dtype, data, threads)
-            base._name = where
-            reader = _FileReader(source, threads=threads, base=base)
-        self._reader, self._at, self._size = reader, 0, 0
-        self._files: list[tuple[int, int, str]] = []  # first byte, the one after the last, path
-        for file in reader.files:
-            self._files.append((self._size, self._size + file.size, file.path))
-            self._size += file.size
-        self._kept: dict[str, bytearray] = {}
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        self._at = max(0, offset + (0, self._at, self._size)[whence])
-        return self._at
-
-    def readinto(self, out: Any, /) -> int:
-        view = memoryview(out).cast("B")
-        begin = self._at
-        for first, last, path in self._files:
-            n = min(len(view), last - self._at)
-            if first <= self._at and n > 0:
-                self._read_file(path, last - first, self._at - first, view[:n])
-                view, self._at = view[n:], self._at + n
-        return self._at - begin
-
-    def _read_file(self, path: str, size: int, at: int, out: memoryview) -> None:
-        if size > MAX_KEPT or len(out) == size:
-            self._reader.read(path, at, len(out), out=out)
-            return
-        if path not in self._kept:
-            self._kept[path] = self._reader.read(path)
-        out[:] = memoryview(self._kept[path])[at : at + len(out)]
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        n = max(0, self._size - self._at)
-        data = bytearray(n if size is None or size < 0 else min(n, size))
-        self.readinto(data)
-        return bytes(data)
+def _open_item(source: Any, threads: int, find_base: FindBase | None) -> IO[bytes]:
+    reader = _FileReader(source, threads=threads)
+    tensors = [x for file in reader.files for x in file.tensors]
+    if reader.base_fingerprint is not None and find_base is not None and len(tensors) == 1:
+        x = tensors[0]
+        data, where = find_base(json.loads(reader.metadata[NOTE]))
+        base = _make_base(x.name, x.dtype, data, threads)
+        base._name = where
+        reader = _FileReader(source, threads=threads, base=base)
+    return open_stored(reader)
 
 
 class Extension(StreamTransformExtension):
@@ -282,7 +237,7 @@ class Extension(StreamTransformExtension):
 
     def _open(self, source: IO[bytes], name: str, find_base: FindBase | None) -> IO[bytes]:
         try:
-            return cast(IO[bytes], _Decoder(_section(source, name), _share_threads(self._threads), find_base))
+            return _open_item(_section(source, name), _share_threads(self._threads), find_base)
         except TruncatedError as error:  # raised where the file is read, which has no name there
             raise error if printable(name) in str(error) else TruncatedError(f"{name}: {error}") from None
 

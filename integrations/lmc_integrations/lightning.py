@@ -59,8 +59,13 @@ class SeriesIO(TorchCheckpointIO):
         self._series(path).forget(Path(path).stem)
 
 
+class _CallbackIO(SeriesIO):
+    """Of a ModelCheckpoint, in place of TorchCheckpointIO while that saves."""
+
+
 class ModelCheckpoint(callbacks.ModelCheckpoint):
-    """Lightning's, with options of lmc_integrations.series.Series: every, level, threads, quantize."""
+    """Lightning's, with options of lmc_integrations.series.Series: every, level, threads, quantize. Those of SeriesIO as a
+    plugin go before."""
 
     FILE_EXTENSION = ".lmc"
 
@@ -69,7 +74,7 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
     ):
         super().__init__(*args, **options)
         keep = max(1, self.save_top_k) if self.save_top_k >= 0 else None
-        self._io = SeriesIO(keep=keep, every=every, level=level, threads=threads, quantize=quantize)
+        self._io = _CallbackIO(keep=keep, every=every, level=level, threads=threads, quantize=quantize)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         strategy = trainer.strategy
@@ -83,3 +88,8 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):
             strategy.checkpoint_io = self._io
         elif not isinstance(strategy.checkpoint_io, SeriesIO):
             raise ValueError(f"{type(strategy.checkpoint_io).__name__} writes checkpoints otherwise; leave it out")
+
+    def _save_checkpoint(self, trainer: pl.Trainer, filepath: str) -> None:
+        if isinstance(trainer.strategy.checkpoint_io, _CallbackIO):  # perhaps of another one
+            trainer.strategy.checkpoint_io = self._io
+        super()._save_checkpoint(trainer, filepath)

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -31,10 +32,24 @@ __all__ = ["Series"]
 KEPT, FORGOTTEN, GONE = "kept", "forgotten", "gone"
 CHECK = '"crc32c": "%08x"}\n'
 PIECE = 8 << 20
+CHANGES, READERS = 0, 1  # bytes of .lock, as `lmc series` has them: who changes it; who reads, all together, or removes files
 
 
 def _check_line(data: bytes) -> bytes:
     return (CHECK % _lmc.crc32c(data)).encode()
+
+
+def _lock(file: Any, byte: int, may_wait: bool = True) -> bool:
+    """Until the file is closed; False: others have it. On Windows, and in file systems without locks, there is nothing to take."""
+    try:
+        import fcntl
+
+        fcntl.lockf(file, fcntl.LOCK_EX | (0 if may_wait else fcntl.LOCK_NB), 1, byte)
+    except (BlockingIOError, PermissionError):
+        return False
+    except (ImportError, OSError):
+        pass
+    return True
 
 
 def _is_name(name: str) -> bool:
@@ -148,11 +163,11 @@ class Series:
     def _change(self) -> Iterator[_List]:
         os.makedirs(self.directory, exist_ok=True)
         with open(self.directory / ".lock", "a") as file:
-            with suppress(ImportError, OSError):  # Windows, and file systems without locks
-                import fcntl
-
-                fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)
-            yield _List(self.directory)
+            _lock(file, CHANGES)
+            found = _List(self.directory)
+            yield found
+            found.write(self._every)
+            self._collect(found, file)
 
     def names(self) -> list[str]:
         """Of all that are kept, the last one last."""
@@ -212,13 +227,12 @@ class Series:
             found.links[name] = link
             measure_depths(list(found.links.values()))
             found.put(name, KEPT)
-            self._collect(found)
         return path
 
     def _set_aside(self, name: str, found: _List) -> None:
         """The file of that name is about to be replaced, and others may need it: it gets another name."""
-        n = 1
-        while (aside := f"{name[:190]}-v{n}") in found.entries or os.path.lexists(self.path(aside)):
+        n, start = 1, name.encode()[:190].decode(errors="ignore")  # there is room for 200 bytes
+        while (aside := f"{start}-v{n}") in found.entries or os.path.lexists(self.path(aside)):
             n += 1
         found.entries[aside] = {**found.entries[name], "name": aside, "state": FORGOTTEN}
         found.write(self._every)
@@ -244,7 +258,6 @@ class Series:
         with self._change() as found:
             for name in set(names).intersection(found.names(KEPT)):
                 found.entries[name]["state"] = FORGOTTEN
-            self._collect(found)
 
     def rotate(self, *protected: str) -> None:
         """Forgets the oldest ones, until `keep` are left; never the last one, nor those that are protected."""
@@ -253,17 +266,22 @@ class Series:
             old = [name for name in names[:-1] if name not in protected]
             self.forget(*old[: max(0, len(names) - self._keep)])
 
-    def _collect(self, found: _List) -> None:
-        found.write(self._every)
+    def _collect(self, found: _List, lock: Any) -> None:
+        """Removes what nothing needs; not now if somebody reads, as `lmc series restore` does."""
         needed = {x for name in found.names(KEPT) for x in found.chain_of(name)}
         gone = [name for name in found.names(FORGOTTEN) if name not in needed]
+        unread = [name for name, x in found.entries.items() if x["state"] != GONE and name not in found.links]
+        if gone and unread:  # and nobody knows what that one needs
+            text = f"{self.path(unread[0])}: cannot be read; while it is there, nothing that was forgotten is removed"
+            warnings.warn(printable(text), stacklevel=2)
+        if not gone or unread or not _lock(lock, READERS, may_wait=False):
+            return
         for name in gone:
             os.unlink(self.path(name))
             found.entries[name]["state"] = GONE
         while found.entries and (first := next(iter(found.entries.values())))["state"] == GONE:
             del found.entries[first["name"]]
-        if gone:
-            found.write(self._every)
+        found.write(self._every)
 
     # -- using --
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import warnings
 
+import lmc_codec
 import pytest
 import torch
 
@@ -156,3 +157,16 @@ def test_as_a_plugin(tmp_path):
     trainer.strategy.remove_checkpoint(tmp_path / "b.lmc")
     assert Series(tmp_path).names() == [] and not list(tmp_path.glob("b.*"))
     assert len(Series(tmp_path / "a").names()) == 2
+
+
+def test_two_callbacks(tmp_path):
+    """Each has its own options."""
+    a = ModelCheckpoint(tmp_path / "a", every_n_train_steps=1, save_top_k=-1, every=2)
+    b = ModelCheckpoint(tmp_path / "b", every_n_train_steps=2, save_top_k=-1, every=1, quantize="*.exp_avg*=bits:8")
+    trainer = pl.Trainer(accelerator="cpu", max_steps=4, callbacks=[a, b], logger=False, enable_progress_bar=False)
+    trainer.fit(Model(), make(tmp_path)[2])
+    for directory, every, n in (("a", 2, 4), ("b", 1, 2)):
+        names = Series(tmp_path / directory).names()
+        readers = [lmc_codec.open(tmp_path / directory / f"{name}.lmc", base="auto") for name in names]
+        assert [x.base_fingerprint is None for x in readers] == [i % every == 0 for i in range(n)]
+        assert all(("Quantised" in x.features) == (directory == "b") for x in readers)

@@ -200,6 +200,47 @@ def test_what_is_damaged_or_alone(tmp_path, monkeypatch):
     assert alone.names() == ["2", "4"]
 
 
+def test_what_needs_a_base_is_not_known(tmp_path):
+    """A kept delta that cannot be read keeps what was forgotten."""
+    series = Series(tmp_path)
+    for n in range(3):
+        series.save(f"{n}", state_of(n))
+    whole = (tmp_path / "2.lmc").read_bytes()
+    (tmp_path / "2.lmc").write_bytes(whole[:-5])
+    with pytest.warns(UserWarning, match="2.lmc: cannot be read; while it is there, nothing"):
+        series.forget("0", "1")
+    assert series.names() == [] and len(list(tmp_path.glob("*.lmc"))) == 3
+    (tmp_path / "2.lmc").write_bytes(whole)
+    series.forget("1")
+    check(series, "2", 2)
+    series.forget("2")
+    assert not list(tmp_path.glob("*.lmc"))
+
+
+def test_nothing_goes_while_somebody_reads(tmp_path):
+    pytest.importorskip("fcntl")
+    series = Series(tmp_path, every=1)
+    for n in range(3):
+        series.save(f"{n}", state_of(n))
+    code = "import fcntl, sys; f = open(sys.argv[1], 'a+'); fcntl.lockf(f, fcntl.LOCK_SH, 1, 1); print(flush=True); input()"
+    reader = subprocess.Popen([sys.executable, "-c", code, tmp_path / ".lock"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        reader.stdout.readline()
+        series.forget("0")
+        assert series.names() == ["1", "2"] and (tmp_path / "0.lmc").exists()
+    finally:
+        reader.communicate(b"\n")
+    series.forget("1")
+    assert [x.name for x in tmp_path.glob("*.lmc")] == ["2.lmc"]
+
+
+def test_a_long_name_of_wide_letters(tmp_path):
+    series = Series(tmp_path)
+    for n in range(3):
+        series.save("é" * 100, state_of(n))
+    assert listed(tmp_path).keys() == {"é" * 100, "é" * 95 + "-v1", "é" * 95 + "-v2"}
+
+
 class Stop(BaseException):
     pass
 

@@ -116,11 +116,13 @@ class _Search:
             _measure(self.links[directory])
         named = os.path.join(directory, name)
         links = [*self.links[directory], *filter(None, [_look_at(named) if name and not name.endswith(SUFFIX) else None])]
-        self.used.add(file_of(path))
+        found = os.stat(path)
+        own = found.st_dev, found.st_ino
+        self.used.add(own)
         for link in sorted(links, key=lambda x: (x.depth, x.path != named)):  # the shortest chain
             if link.fingerprint == delta.base_fingerprint and link.file not in self.used:
                 return self.open(link.path)
-            if link.file != file_of(path):
+            if link.file != own:
                 self.seen.append(f"{link.path} ({link.fingerprint.hex()[:16]})")
         for file in (named, named.removesuffix(SUFFIX)):
             base = Base._of_safetensors(file, self.threads) if name else None
@@ -151,8 +153,3 @@ class _Search:
         self.seen.append(f"{place} ({found.fingerprint.hex()[:16]})")
         found.close()
         return None
-
-
-def file_of(path: str) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_dev, found.st_ino

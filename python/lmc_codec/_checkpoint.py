@@ -15,6 +15,7 @@ import warnings
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
     from ._reader import Reader
     from ._types import Level, Progress
 
-AHEAD = 4 << 20  #: bytes that are read at once: those of a delta's block, or each small tensor would decode it anew
+PIECE = 4 << 20  #: bytes that are read at once: those of a delta's block, or each small tensor would decode it anew
+N_PIECES = 3  #: that are kept: of the directory of a ZIP archive, and of what it leads to
 LARGE = 1 << 14  #: bytes of a write that may be a tensor's; what lies around tensors comes in smaller ones
 
 
@@ -98,12 +100,13 @@ class _Sink(io.RawIOBase):
             raise self._changed
 
 
-class _Stored(io.RawIOBase):
-    """A file of a snapshot, for torch.load()."""
+class Stored(io.RawIOBase):
+    """The files of a snapshot, one behind another, for torch.load(). errors: gets what is raised, for torch hides it."""
 
-    def __init__(self, reader: Reader, path: str, size: int):
-        self._reader, self._path, self._size, self._at = reader, path, size, 0
-        self.error: BaseException | None = None
+    def __init__(self, reader: Reader, errors: list[BaseException] | None = None):
+        self._reader, self._files, self._errors = reader, reader.files, errors
+        self._at, self._size = 0, sum(file.size for file in reader.files)
+        self._piece = lru_cache(N_PIECES)(lambda path, at, size: memoryview(reader.read(path, at, size)))
 
     def readable(self) -> bool:
         return True
@@ -111,24 +114,41 @@ class _Stored(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        self._at = max(0, offset + (0, self._at, self._size)[whence])
         return self._at
 
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._at = max(0, (0, self._at, self._size)[whence] + offset)
-        return self._at
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._size - self._at)
+        data = bytearray(left if size is None or size < 0 else min(left, size))
+        self.readinto(data)
+        return bytes(data)
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any, /) -> int:
+        done = first = 0
         with memoryview(buffer).cast("B") as view:
-            n = min(len(view), max(0, self._size - self._at))
-            try:
-                if n:
-                    self._reader.read(self._path, self._at, n, out=view[:n])
-            except BaseException as error:
-                self.error = error
-                raise
-            self._at += n
-            return n
+            for file in self._files:
+                n = min(len(view) - done, first + file.size - self._at)
+                if n > 0:
+                    self._read(file.path, file.size, self._at - first, view[done : done + n])
+                    done, self._at = done + n, self._at + n
+                first += file.size
+        return done
+
+    def _read(self, path: str, size: int, offset: int, out: memoryview) -> None:
+        try:
+            if len(out) >= min(PIECE, size):
+                self._reader.read(path, offset, len(out), out=out)
+                return
+            while out:
+                at = offset % PIECE
+                part = self._piece(path, offset - at, min(PIECE, size - offset + at))[at : at + len(out)]
+                out[: len(part)] = part
+                out, offset = out[len(part) :], offset + len(part)
+        except BaseException as error:
+            if self._errors is not None:
+                self._errors.append(error)
+            raise
 
 
 def _has_plain_bytes(t: torch.Tensor) -> bool:
@@ -219,13 +239,13 @@ def load_checkpoint(
         files = [file for file in reader.files if not file.is_directory]
         if len(files) != 1:
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has {len(files)} files, and a checkpoint is one")
-        stored = _Stored(reader, files[0].path, files[0].size)
-        buffered = io.BufferedReader(stored, AHEAD)
+        errors: list[BaseException] = []
+        buffered = io.BufferedReader(Stored(reader, errors), PIECE // 4)
         if not buffered.peek(4).startswith((b"PK\3\4", b"\x80")):
             raise NotFoundError(f"{reader.name or 'the snapshot'}: has no file of torch.save(): load_file() reads other tensors")
         try:
             return torch.load(cast("IO[bytes]", buffered), map_location=map_location, weights_only=weights_only)
         except Exception:
-            if stored.error is not None:
-                raise stored.error from None
+            if errors:
+                raise errors[0] from None
             raise

@@ -8,7 +8,7 @@ from . import _arrays, _lmc
 from ._arguments import count_threads
 from ._base import AUTO, Base, find_files, name_other, take_base
 from ._errors import (
-    AmbiguousError, ArgumentError, BaseError, LimitError, LMCError, NotFoundError, NotLMCError, SliceError,
+    AmbiguousError, ArgumentError, BaseError, LimitError, LMCError, MissingBaseError, NotFoundError, NotLMCError, SliceError,
     TruncatedError, UnsupportedError, WrongBaseError
 )
 from ._lmc import printable
@@ -16,7 +16,7 @@ from ._sources import Source, open_source
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # typing takes longer to import than all of this
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from typing import Any, TypeVar, overload
 
     import torch
@@ -389,6 +389,73 @@ class Reader:
         x = self.info(name, file=file)
         return self._object.encoded_size(x.file_number, x.offset, x.span)
 
+    # -- what has changed --
+
+    def changes(
+        self, names: Iterable[str] | None = None, *, framework: Framework | None = None, out: tuple[Any, Any] | None = None
+    ) -> Iterator[tuple[str, Any, Any]]:
+        """What differs from the base, bit by bit: (name, flat indices, new values) of each tensor that does, of one that
+        differs in many elements in parts, in order. Who has the base puts the values where the indices say.
+
+        names: of which tensors; None: all. framework: "numpy" (the default) or "torch". out: memory for a part's indices and for its
+        values, two arrays of bytes (uint8); each part is views of them, good until the next one. Indices are int32, or int64
+        of a tensor of more than 2**31 elements.
+
+        A tensor is compared with that of its name, and not read where both have one fingerprint. Before anything is read,
+        UnsupportedError: the base lacks it, or has it with another dtype or shape.
+        """
+        if not self._has_base:
+            raise MissingBaseError(f"{self.name or 'the snapshot'}: changes() compares it with a base: give base=")
+        if framework is None:
+            framework = self._framework if out is None else "torch" if hasattr(out[0], "data_ptr") else "numpy"
+        framework = _arrays.framework_name(framework or "numpy")
+        if framework == "bytes":
+            raise ValueError("changes are arrays of numpy or torch")
+        bases: dict[str, Any] = {}
+        for number, row in self._object.base_tensors():
+            bases[row[0]] = None if row[0] in bases else (number, row)
+        found = []
+        for name in [n for n in self if not self._is_archive_part(n)] if names is None else names:
+            x, base = self.info(name), bases.get(name)
+            bits = _arrays.BITS.get(x.dtype)
+            is_plain = x.strides is None and not x.flags and bits in (8, 16, 32, 64)
+            if not is_plain or base is None or (x.dtype, x.shape) != base[1][1:3]:
+                why = "the base has none of that name, dtype and shape" if is_plain else "it is a view, or not of 1, 2, 4 or 8 bytes each"
+                raise UnsupportedError(f"{self._what(x)}: {why}, so its changes cannot be listed: read all of it")
+            dtype = _arrays.torch_dtype(x.dtype) if framework == "torch" else _arrays.numpy_dtype(x.dtype)
+            if x.fingerprint != base[1][5]:
+                found.append((x, bits // 8, dtype, base[0], base[1][3]))
+        return self._list_changes(found, framework, out)
+
+    def _list_changes(self, found: list[Any], framework: str, out: tuple[Any, Any] | None) -> Iterator[tuple[str, Any, Any]]:
+        if out is None:
+            (places, at_places), (values, at_values) = (_arrays.make(framework, "U8", (_CHANGES * 8,)) for _ in range(2))
+        else:
+            (places, at_places), (values, at_values) = ((x, _arrays.describe_out(x, "U8", x.nbytes)) for x in out)
+        now, before = (memoryview(_lmc.new_bytes(_COMPARED)) for _ in range(2))
+        dtype_of = _arrays.torch_dtype if framework == "torch" else _arrays.numpy_dtype
+
+        def take(x: TensorInfo, n: int, width: int, dtype: Any) -> tuple[str, Any, Any]:
+            part = places[: n * (8 if is_wide else 4)].view(dtype_of("I64" if is_wide else "I32")), values[: n * width].view(dtype)
+            return x.name, *(part if out is not None else (a.copy() if framework == "numpy" else a.clone() for a in part))
+
+        for x, width, dtype, number, base_offset in found:
+            n, is_wide, what = 0, x.size // width > _INT32, self._what(x)
+            self._expect(x.file_number, x.offset, x.size)
+            for at in range(0, x.size, _COMPARED):
+                size, done = min(_COMPARED, x.size - at), 0
+                self._object.read(x.file_number, x.offset + at, now[:size], what)
+                self._object.read_base(number, base_offset + at, before[:size], what)
+                while done < size:
+                    parts = now[done:size], before[done:size]
+                    n_compared, n = _lmc.add_changes(*parts, width, (at + done) // width, at_places, is_wide, at_values, n)
+                    done += n_compared * width
+                    if done < size:
+                        yield take(x, n, width, dtype)
+                        n = 0
+            if n:
+                yield take(x, n, width, dtype)
+
     def content_hash(self, name: str, *, file: str | None = None) -> bytes:
         """SHA-256 of a tensor's bytes, as the snapshot says it (Writer(content_hashes=True))."""
         x = self.info(name, file=file)
@@ -423,6 +490,10 @@ class Reader:
 
     def __repr__(self) -> str:
         return printable(f"<lmc_codec.Reader {self.name or ''} {self.fingerprint.hex()[:16]}>")
+
+
+#: Bytes that changes() reads at once, whole blocks of any size; elements of a part; what int32 can number.
+_COMPARED, _CHANGES, _INT32 = 4 << 20, 1 << 20, 1 << 31
 
 
 def _explain(error: BaseException, source: Source, base: Reader | Base | None, max_index_size: int, max_total_size: int) -> LMCError | None:

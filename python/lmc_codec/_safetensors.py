@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 from . import _arrays, _lmc
-from ._arguments import check_name, check_progress
+from ._arguments import check_progress
 from ._base import map_file
 from ._errors import AmbiguousError, CorruptError, LimitError, LMCError, NotFoundError, NotLMCError, UnsupportedError
 from ._lmc import printable
@@ -262,15 +263,10 @@ def write_bytes(
     threads: int | None = None
 ) -> bytes:
     check_metadata(metadata)
-    capacity = 1 << 16
-    for name, array in tensors.items():
-        check_name(name)
-        n = _arrays.describe(array).nbytes
-        capacity += n + (n >> 12) + 2048 + 12 * len(name)
-    capacity += sum(2 * (len(k) + len(v)) for k, v in (metadata or {}).items()) * 6
-    with Writer(None, base=base, level=level, threads=threads, _capacity=capacity) as writer:
+    sink = io.BytesIO()
+    with Writer(sink, base=base, level=level, threads=threads) as writer:
         writer.add_arrays(tensors, "", metadata=metadata)
-    return bytes(writer.data)
+    return sink.getvalue()
 
 
 def read_file(
@@ -357,15 +353,14 @@ def _group(infos: Iterable[TensorInfo]) -> Iterator[list[TensorInfo]]:
 
 def _get_all(reader: Reader, infos: Iterable[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     for group in _group(infos):
-        for x, array in zip(group, _get_together(reader, group, device)):
-            yield x.name, array
+        if len(group) == 1:
+            yield group[0].name, reader.get(group[0].name, file=group[0].file, device=device)
+        else:
+            yield from _get_together(reader, group, device)
 
 
-def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[Any]:
+def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Iterator[tuple[str, Any]]:
     first, last = group[0], group[-1]
-    if len(group) == 1:
-        yield reader.get(first.name, file=first.file, device=device)
-        return
     file = reader.files[first.file_number]
     # all of a small file: then fingerprints are compared, too
     begin, end = (0, file.size) if file.size <= TOGETHER else (first.offset, last.offset + last.span)
@@ -377,4 +372,4 @@ def _get_together(reader: Reader, group: list[TensorInfo], device: Any) -> Itera
     for x in group:
         span = data[x.offset - begin : x.offset - begin + x.span]
         reader._check_known(x)
-        yield reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))
+        yield x.name, reader._make(x, x.shape, None, device, lambda buffer: reader._read_into(x, buffer, span))

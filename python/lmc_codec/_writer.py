@@ -100,7 +100,7 @@ class Writer:
     def __init__(
         self, target: Any, *, base: Any = None, level: Level = 0, threads: int | None = None,
         quantize: str | Iterable[str] | Mapping[str, str] | None = None, content_hashes: bool = False,
-        progress: Progress | None = None, _capacity: int = 0
+        progress: Progress | None = None
     ):
         from ._policy import Policy
 
@@ -124,15 +124,14 @@ class Writer:
         self.fingerprint: bytes | None = None
         #: Bytes of the LMC file, once it is finished.
         self.size: int | None = None
-        self.data: Any = None  # of a file in memory
         self._base = take_base(base, threads)
         refuse_url(target)
         self._check_target(target)
-        sink = self._open(target, _capacity > 0)
+        sink = self._open(target)
         may_quantize = self._policy.has_rules
         try:
             self._object = _lmc.Writer(
-                sink, _capacity, None if self._base is None else self._base._object, level_number(level),
+                sink, 0, None if self._base is None else self._base._object, level_number(level),
                 count_threads(threads), 0, may_quantize, content_hashes,
                 None if progress is None else lambda done: progress(done, total[0]),  # no self, or it would be a cycle
                 self._read_back if may_quantize else None, self._path
@@ -159,14 +158,14 @@ class Writer:
         if is_path and not stat.S_ISREG(found.st_mode):
             raise OSError(f"{printable(path)} is not a regular file, and would be replaced by one: open it, and hand over the file")
 
-    def _open(self, target: Any, has_room: bool) -> Any:
+    def _open(self, target: Any) -> Any:
         if isinstance(target, (str, os.PathLike)):
             path = os.fsdecode(target)
-            if path.endswith((".safetensors", ".pt", ".pth", ".ckpt")):
+            suffix = _lmc.suffix(os.fsencode(path))
+            if suffix not in ("", ".bin"):  # which may be anything
                 import warnings
 
-                what = "safetensors" if path.endswith(".safetensors") else "files of torch.save()"
-                text = f"{path} becomes an LMC file, which nothing that reads {what} knows: give it a name that ends in .lmc"
+                text = f"{path} becomes an LMC file, which nothing that reads *{suffix} knows: give it a name that ends in .lmc"
                 warnings.warn(printable(text), stacklevel=count_own_frames())
             self._place = os.path.abspath(path)  # the working directory may be another one when it is finished
             try:
@@ -176,11 +175,8 @@ class Writer:
                 raise
             self._path = path
             return self._file.fileno()
-        if target is None and has_room:
-            return None
         if not callable(getattr(target, "write", None)):
             raise TypeError(f"a path or an object with write(), not {type(target).__name__}")
-
         return lambda data: write_all(target, data)
 
     def _read_back(self, file_number: int, offset: int, size: int) -> bytes:
@@ -359,11 +355,7 @@ class Writer:
                         " would restore this: give copies of them"
                     )
                 fingerprint: bytes
-                result, fingerprint = self._object.finish()
-                if isinstance(result, bytearray):
-                    self.data, self.size = result, len(result)
-                else:
-                    self.size = result
+                self.size, fingerprint = self._object.finish()
                 if self._file is not None:
                     self._file.sync()
                     self._check_target(self._place)  # which may have become the base's since

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from ._arguments import check_bytes
 from ._safetensors import read_file, safe_open, write_bytes, write_file
 

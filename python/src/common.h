@@ -193,11 +193,13 @@ PyObject *prepare(PyObject *module, PyObject *args);
 PyObject *tensor_encode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_decode(PyObject *module, PyObject *args, PyObject *kwargs);
 PyObject *tensor_size(PyObject *module, PyObject *args);
+PyObject *add_changes(PyObject *module, PyObject *args);
 PyObject *from_dlpack(PyObject *module, PyObject *args);
 PyObject *find_tensors(PyObject *module, PyObject *args);
 PyObject *gather(PyObject *module, PyObject *args);
 PyObject *resolve(PyObject *module, PyObject *args);
 PyObject *torch_dtype(PyObject *module, PyObject *args);
+PyObject *suffix(PyObject *module, PyObject *args);
 PyObject *printable(PyObject *module, PyObject *object);
 
 extern PyType_Spec memory_spec, base_spec, reader_spec, writer_spec, quantizer_spec, policy_spec;

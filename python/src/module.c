@@ -107,12 +107,14 @@ static PyMethodDef functions[] = {{"set_make_error", set_make_error, METH_O, NUL
                                   {"gather", gather, METH_VARARGS, NULL},
                                   {"resolve", resolve, METH_VARARGS, NULL},
                                   {"torch_dtype", torch_dtype, METH_VARARGS, NULL},
+                                  {"suffix", suffix, METH_VARARGS, NULL},
                                   {"printable", printable, METH_O, NULL},
                                   {"tensor_encode", (PyCFunction)(void (*)(void))tensor_encode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_decode", (PyCFunction)(void (*)(void))tensor_decode,
                                    METH_VARARGS | METH_KEYWORDS, NULL},
                                   {"tensor_size", tensor_size, METH_VARARGS, NULL},
+                                  {"add_changes", add_changes, METH_VARARGS, NULL},
                                   {NULL, NULL, 0, NULL}};
 
 static PyTypeObject *add_type(PyObject *module, PyType_Spec *spec)

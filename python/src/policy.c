@@ -3,7 +3,7 @@
  */
 #include "common.h"
 
-#include "formats/roles.h"
+#include "formats/policy.h"
 
 typedef struct policy_object {
     PyObject_HEAD struct policy policy;

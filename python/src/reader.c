@@ -613,6 +613,45 @@ static PyObject *reader_read(PyObject *self, PyObject *args)
     return result;
 }
 
+/* -> [(file number, tensor)] of its base; none, where it has none at hand. */
+static PyObject *reader_base_tensors(PyObject *self, PyObject *unused)
+{
+    reader_object *const r = (reader_object *)self;
+    const lmc_base *const b = &r->own_base.base;
+    PyObject *list;
+    size_t i, j;
+    (void)unused;
+    if (!begin_use(r)) return NULL;
+    list = PyList_New(0);
+    for (i = 0; list && i < b->n_files; i++) {
+        const lmc_file *const f = b->get_file(b->user, i);
+        for (j = 0; list && f && j < f->n_tensors; j++)
+            append_new(&list, Py_BuildValue("nN", (Py_ssize_t)i, make_tensor(&f->tensors[j])));
+    }
+    return end_use(r, list);
+}
+
+/* (file number, offset, out, what): out.nbytes bytes of a file of its base. */
+static PyObject *reader_read_base(PyObject *self, PyObject *args)
+{
+    reader_object *const r = (reader_object *)self;
+    const lmc_base *const b = &r->own_base.base;
+    unsigned long long offset;
+    enum lmc_status status = LMC_ERR_ARGUMENT;
+    Py_ssize_t number;
+    Py_buffer out;
+    PyObject *what, *result = NULL;
+    call c;
+    if (!PyArg_ParseTuple(args, "nKw*O:read_base", &number, &offset, &out, &what)) return NULL;
+    if (begin_reading(r, &c)) {
+        if (r->base && number >= 0)
+            status = b->read(b->user, (size_t)number, offset, out.buf, (size_t)out.len);
+        result = end_reading(r, &c, status, what);
+    }
+    PyBuffer_Release(&out);
+    return result;
+}
+
 /* The box lies in the shape, fills out exactly, and nothing overflows. */
 static int check_box(const box *b, unsigned start_rank, unsigned count_rank, Py_ssize_t out_size)
 {
@@ -775,6 +814,8 @@ static PyMethodDef reader_methods[] = {{"close", reader_close, METH_NOARGS, NULL
                                        {"snapshot_hash", reader_snapshot_hash, METH_NOARGS, NULL},
                                        {"read", reader_read, METH_VARARGS, NULL},
                                        {"read_box", reader_read_box, METH_VARARGS, NULL},
+                                       {"base_tensors", reader_base_tensors, METH_NOARGS, NULL},
+                                       {"read_base", reader_read_base, METH_VARARGS, NULL},
                                        {"verify", reader_verify, METH_NOARGS, NULL},
                                        {NULL, NULL, 0, NULL}};
 static PyType_Slot reader_slots[] = {

@@ -7,7 +7,7 @@
 #include "reader.h"
 
 #include "formats/container_check.h"
-#include "formats/gather.h"
+#include "formats/container.h"
 #include "formats/torch_views.h"
 
 /* -- what the files say -- */
@@ -229,6 +229,15 @@ PyObject *torch_dtype(PyObject *module, PyObject *args)
     return PyArg_ParseTuple(args, "s:torch_dtype", &global)
                ? Py_BuildValue("z", torch_dtype_name(global))
                : NULL;
+}
+
+/* (bytes of a name) -> the end of it by which programs know a format of others: ".pt", "" */
+PyObject *suffix(PyObject *module, PyObject *args)
+{
+    const char *name;
+    (void)module;
+    return PyArg_ParseTuple(args, "y:suffix", &name) ? PyUnicode_FromString(container_suffix(name))
+                                                     : NULL;
 }
 
 /* -- their elements -- */

@@ -194,7 +194,7 @@ def test_names_that_are_not_its_own(tmp_path):
     assert torch.equal(load_checkpoint(tmp_path / "a.lmc")["1"], x + 1)
     save_checkpoint({"\ud800x": x}, tmp_path / "b.lmc")
     assert torch.equal(load_checkpoint(tmp_path / "b.lmc")["\ud800x"], x)
-    with pytest.warns(UserWarning, match="files of torch.save"):
+    with pytest.warns(UserWarning, match=r"reads \*.pt knows"):
         save_checkpoint({"x": x}, tmp_path / "c.pt")
     w = torch.randn(200, 200)
     with pytest.warns(UserWarning, match="no tensor was quantised"):
@@ -244,7 +244,7 @@ def test_twenty_kills(tmp_path):
     rng = random.Random(1)
     torch.set_num_threads(1)
     n_finished = 0
-    for turn in range(20):
+    for turn in range(200):  # a busy machine may come to the end of few
         directory = tmp_path / str(turn)
         directory.mkdir()
         told = tmp_path / f"{turn}.told"
@@ -270,4 +270,6 @@ def test_twenty_kills(tmp_path):
             state = load_checkpoint(directory / f"{number}.lmc")
             assert state["n"] == int(number) and state["w"].sum().item() == float(total)
         n_finished += len(lines)
+        if turn >= 19 and n_finished > 20:
+            break
     assert n_finished > 20

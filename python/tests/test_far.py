@@ -338,7 +338,7 @@ def test_deltas_over_http(server, arrays):
 def test_a_training_state(server, tmp_path):
     """Its small tensors are read together, transposed ones, too, and of the base ever more at once."""
     torch = pytest.importorskip("torch")
-    from lmc_codec.torch import load_file, save_checkpoint
+    from lmc_codec.torch import load_checkpoint, load_file, save_checkpoint
 
     state = {f"layers.{i}": {"w": torch.randn(100, 100), "t": torch.randn(50, 40).t(), "step": torch.tensor(3.0)} for i in range(250)}
     save_checkpoint(state, tmp_path / "a.lmc")
@@ -351,3 +351,6 @@ def test_a_training_state(server, tmp_path):
     for name, x in state.items():
         for part, t in x.items():
             assert torch.equal(found[f"{name}.{part}"], t) and found[f"{name}.{part}"].shape == t.shape
+    server.requests.clear()
+    again = load_checkpoint(server.url + "/b.lmc")
+    assert len(server.requests) <= 50 and all(torch.equal(again[name]["t"], x["t"]) for name, x in state.items())

@@ -57,11 +57,11 @@ enum {
 #define LMC__LEAF_SIZE 262144u
 
 /* INDX body, rows of BLKS, trailer (spec 8, 3.2). */
-#define LMC__INDEX_BODY_SIZE 88u /* without entries: copy of the file's header, and */
-#define LMC__INDEX_FINGERPRINT_AT 64u
-#define LMC__INDEX_SECTIONS_AT 80u /* how many, */
-#define LMC__INDEX_METADATA_AT 84u /* and how many entries of metadata */
-#define LMC__BLOCK_ENTRY_SIZE 8u   /* size and Header_CRC of a block */
+#define LMC__INDEX_FINGERPRINT_AT 64u /* behind a copy of the header */
+#define LMC__INDEX_SECTIONS_AT 80u
+#define LMC__INDEX_METADATA_AT 84u
+#define LMC__INDEX_BODY_SIZE 88u /* without entries */
+#define LMC__BLOCK_ENTRY_SIZE 8u /* size and Header_CRC of a block */
 #define LMC__MAX_VALUE_SIZE ((uint32_t)1 << 28)
 #define LMC__TRAILER_SIZE 40u
 

@@ -151,6 +151,18 @@ static uint32_t lmc__store_elements(const lmc__kernels *k, uint8_t *dst, const u
     return crc;
 }
 
+/* job's block, stored as it is; there is room. */
+static void lmc__store_block(const lmc__kernels *k, lmc__job *job, unsigned width)
+{
+    lmc__block_coding coding;
+    memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
+    coding.payload_size = job->src_size;
+    coding.content_crc =
+        lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, job->src_size);
+    lmc__put_block_header(job->dst, &coding, width, job->src_size / width, k, job->number);
+    job->dst_size = LMC_BLOCK_HEADER_SIZE + job->src_size;
+}
+
 /* job's block: the payload behind the place of the header, then the header, which has its CRCs. job
  * is valid; its quant is not looked at. A payload that would not be smaller than the elements has
  * size 0: then they are stored. So there may be too little room in two ways: for the header, or for
@@ -178,9 +190,8 @@ static enum lmc_status lmc__encode_block(const lmc__kernels *k, lmc__job *job, v
     job->has_sum = coding.payload_size && coding.has_sum;
     if (!coding.payload_size) {
         if (cap < job->src_size) return LMC_ERR_DST_TOO_SMALL;
-        memset(&coding, 0, sizeof coding); /* LMC__LAYOUT_STORED */
-        coding.payload_size = job->src_size;
-        coding.content_crc = lmc__store_elements(k, payload, job->src, job->src_size);
+        lmc__store_block(k, job, block.width);
+        return LMC_OK;
     }
     lmc__put_block_header(job->dst, &coding, block.width, block.n, k, job->number);
     job->dst_size = LMC_BLOCK_HEADER_SIZE + coding.payload_size;

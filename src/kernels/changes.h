@@ -28,6 +28,40 @@
  * are read exactly.
  */
 
+#if !defined(LMC_NO_ENCODER) || !defined(LMC_NO_SNAPSHOT)
+/* Which of n elements differ: their numbers, `from` that of the first, behind n_changed others.
+ * Returns how many stand there then; SIZE_MAX if they are more than `most`, after the first `most`
+ * of them. Words are compared, 32 bytes a step, for few elements differ. */
+LMC__INLINE size_t lmc__list_words(uint32_t *place, size_t n_changed, size_t most,
+                                   const uint8_t *now, const uint8_t *before, size_t n,
+                                   unsigned width, size_t from)
+{
+    const unsigned lane = 8 * width;
+    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
+    size_t at, i;
+    for (at = 0; at + 32 <= n * width; at += 32) {
+        uint64_t differ[4];
+        unsigned w;
+        for (w = 0; w < 4; w++)
+            differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
+        if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
+        for (w = 0; w < 4; w++)
+            while (differ[w]) {
+                const unsigned j = lmc__lowest_bit(differ[w]) / lane;
+                if (n_changed == most) return SIZE_MAX;
+                place[n_changed++] = (uint32_t)(from + (at + 8 * w) / width + j);
+                differ[w] &= ~(element << j * lane);
+            }
+    }
+    for (i = at / width; i < n; i++) {
+        if (lmc__load_element(now, i, width) == lmc__load_element(before, i, width)) continue;
+        if (n_changed == most) return SIZE_MAX;
+        place[n_changed++] = (uint32_t)(from + i);
+    }
+    return n_changed;
+}
+#endif
+
 #ifndef LMC_NO_ENCODER
 /* Element i of the strips at src and base, which begin at element `from`. */
 LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t from, size_t i,
@@ -38,38 +72,33 @@ LMC__INLINE void lmc__add_changed(const lmc__changed *changed, size_t j, size_t 
     lmc__store_element(changed->before, j, lmc__load_element(base, i, width), width);
 }
 
-/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then compared
- * by words. Behind its end the copies are alike. */
+/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
+ * are and were: from its copies. */
+static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
+                              size_t from, const uint8_t *now, const uint8_t *before,
+                              unsigned width)
+{
+    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
+        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+}
+
+/* Elements [i, n), of which n_changed before have changed. A strip of both is copied, then
+ * compared. */
 static size_t lmc__list_strips(const lmc__kernels *k, uint32_t *crc, const lmc__changed *changed,
                                size_t most, const uint8_t *src, const uint8_t *base, size_t i,
                                size_t n, unsigned width, size_t n_changed)
 {
-    const unsigned lane = 8 * width;
-    const uint64_t element = ~(uint64_t)0 >> (64 - lane);
-    uint8_t now[LMC__STRIP_SIZE + 32], before[LMC__STRIP_SIZE + 32];
-    size_t size, at;
-    for (; i < n; i += size / width) {
-        size = lmc__min(LMC__STRIP_SIZE, (n - i) * width);
-        memcpy(now, src + i * width, size);
-        memcpy(before, base + i * width, size);
-        memset(now + size, 0, 32);
-        memset(before + size, 0, 32);
-        *crc = k->crc32c(*crc, now, size);
-        for (at = 0; at < size; at += 32) {
-            uint64_t differ[4];
-            unsigned w;
-            for (w = 0; w < 4; w++)
-                differ[w] = lmc__load64(now + at + 8 * w) ^ lmc__load64(before + at + 8 * w);
-            if ((differ[0] | differ[1] | differ[2] | differ[3]) == 0) continue;
-            for (w = 0; w < 4; w++)
-                while (differ[w]) {
-                    const unsigned j = lmc__lowest_bit(differ[w]) / lane;
-                    if (n_changed == most) return SIZE_MAX;
-                    lmc__add_changed(changed, n_changed++, i, (at + 8 * w) / width + j, now, before,
-                                     width);
-                    differ[w] &= ~(element << j * lane);
-                }
-        }
+    uint8_t now[LMC__STRIP_SIZE], before[LMC__STRIP_SIZE];
+    while (i < n) {
+        const size_t n_strip = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_kept = n_changed;
+        memcpy(now, src + i * width, n_strip * width);
+        memcpy(before, base + i * width, n_strip * width);
+        *crc = k->crc32c(*crc, now, n_strip * width);
+        LMC__FOR_WIDTH(n_changed = lmc__list_words(changed->place, n_changed, most, now, before,
+                                                   n_strip, w, i));
+        if (n_changed == SIZE_MAX) return SIZE_MAX;
+        lmc__keep_changed(changed, n_kept, n_changed, i, now, before, width);
+        i += n_strip;
     }
     return n_changed;
 }
@@ -83,19 +112,29 @@ static size_t lmc__list_changes_scalar(const lmc__kernels *k, uint32_t *crc,
 }
 
 #if LMC__X86
-/* What the changed elements [n_kept, n_changed), all of the strip that begins at element `from`,
- * are and were: from its copies. */
-static void lmc__keep_changed(const lmc__changed *changed, size_t n_kept, size_t n_changed,
-                              size_t from, const uint8_t *now, const uint8_t *before,
-                              unsigned width)
+/* Which of 64 elements differ. They are copied. */
+LMC__INLINE_AVX2 uint64_t lmc__find_changes_avx2(uint8_t *now, uint8_t *before, const uint8_t *src,
+                                                 const uint8_t *base, unsigned width)
 {
-    LMC__FOR_WIDTH(for (; n_kept < n_changed; n_kept++) lmc__add_changed(
-        changed, n_kept, from, changed->place[n_kept] - from, now, before, w));
+    __m256i same[2][8];
+    unsigned v, p;
+    LMC__UNROLL for (v = 0; v < 2; v++) LMC__UNROLL for (p = 0; p < width; p++)
+    {
+        const size_t at = 32 * (v * width + p);
+        const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
+        same[v][p] = width == 1   ? _mm256_cmpeq_epi8(a, b)
+                     : width == 2 ? _mm256_cmpeq_epi16(a, b)
+                     : width == 4 ? _mm256_cmpeq_epi32(a, b)
+                                  : _mm256_cmpeq_epi64(a, b);
+        lmc__store_avx2(now + at, a);
+        lmc__store_avx2(before + at, b);
+    }
+    return ~lmc__bits_avx2(lmc__low_bytes_avx2(same[0], width),
+                           lmc__low_bytes_avx2(same[1], width));
 }
 
-/* Whole strips. 32 bytes a step, which are copied, and of which the mask has a bit each: an element
- * has `width` of them, of which the lowest stays. Then the CRCs of the copies, which fetch the next
- * strip. */
+/* Whole strips: one branch for 64 elements, of which few differ. Then the CRCs of the copies, which
+ * fetch the next strip. */
 LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc,
                                             const lmc__changed *changed, size_t most,
                                             const uint8_t *src, const uint8_t *base, size_t n,
@@ -107,24 +146,15 @@ LMC__INLINE_AVX2 size_t lmc__list_loop_avx2(const lmc__kernels *k, uint32_t *crc
     size_t i, at, n_changed = 0;
     *crc = 0;
     for (i = 0; i + strip <= n; i += strip, src += LMC__STRIP_SIZE, base += LMC__STRIP_SIZE) {
-        for (at = 0; at < LMC__STRIP_SIZE; at += 32) {
-            const __m256i a = lmc__load_once_avx2(src + at), b = lmc__load_avx2(base + at);
-            const __m256i same = width == 1   ? _mm256_cmpeq_epi8(a, b)
-                                 : width == 2 ? _mm256_cmpeq_epi16(a, b)
-                                 : width == 4 ? _mm256_cmpeq_epi32(a, b)
-                                              : _mm256_cmpeq_epi64(a, b);
-            uint32_t differ = ~(uint32_t)_mm256_movemask_epi8(same);
-            lmc__store_avx2(now + at, a);
-            lmc__store_avx2(before + at, b);
-            if (differ == 0) continue;
-            differ &= width == 1   ? 0xFFFFFFFF
-                      : width == 2 ? 0x55555555
-                      : width == 4 ? 0x11111111
-                                   : 0x01010101;
-            if ((size_t)_mm_popcnt_u32(differ) > most - n_changed) return SIZE_MAX;
+        for (at = 0; at < strip; at += 64) {
+            const size_t to_copy = at * width;
+            uint64_t differ = lmc__find_changes_avx2(now + to_copy, before + to_copy, src + to_copy,
+                                                     base + to_copy, width);
+            lmc__fetch_bytes_avx2(base + to_copy, 64 * width);
+            if ((size_t)_mm_popcnt_u64(differ) > most - n_changed) return SIZE_MAX;
             for (; differ; differ &= differ - 1)
-                lmc__add_changed(&to, n_changed++, i, (at + (size_t)_tzcnt_u32(differ)) / width,
-                                 now, before, width);
+                lmc__add_changed(&to, n_changed++, i, at + (size_t)_tzcnt_u64(differ), now, before,
+                                 width);
         }
         *crc = lmc__crc_ahead_avx2(*crc, now, LMC__STRIP_SIZE, src + LMC__STRIP_SIZE);
     }

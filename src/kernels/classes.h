@@ -5,6 +5,7 @@
 #include "kernels/vec_neon.h"
 #include "kernels/vec_avx2.h"
 #include "kernels/vec_avx512.h"
+#include "kernels/residual.h"
 #include "kernels/split_join.h"
 #include "kernels/strip.h"
 
@@ -94,9 +95,9 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
     lmc__count_elements(counts, base, n, width, grouping);
 }
 
-#if LMC__NEON
-/* The keys of 16 elements, of `width` vectors. A shift leaves the key in the lowest byte of each
- * element; log2(width) times, every other byte is dropped. Width 4, an element as its bytes, the
+#if LMC__NEON || LMC__X86
+/* The lowest byte of each element, of `width` vectors of them: log2(width) times, every other byte
+ * is dropped. And the keys, which are there after a shift. Width 4, an element as its bytes, the
  * lowest first, its 32 bits being s eeeeeeee m...:
  *
  *     b[p]              mmmmmmmm mmmmmmmm emmmmmmm seeeeeee
@@ -105,33 +106,52 @@ static void lmc__count_classes_scalar(size_t counts[LMC__MAX_CLASSES], const uin
  *     even of two       e0 e1 e2 e3 e4 e5 e6 e7             in the next step
  *
  * Only even ones are ever taken, so the sign that has come along in byte 1 drops out. */
-LMC__INLINE uint8x16_t lmc__keys_neon(const uint8x16_t b[8], unsigned width)
-{
-    uint8x16_t v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_neon(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-        width == 2   ? vreinterpretq_u8_u16(vshrq_n_u16(vreinterpretq_u16_u8(b[p]), 7))
-        : width == 4 ? vreinterpretq_u8_u32(vshrq_n_u32(vreinterpretq_u32_u8(b[p]), 23))
-                     : vreinterpretq_u8_u64(vshrq_n_u64(vreinterpretq_u64_u8(b[p]), 55));
-    /* halving: 8 vectors to 4, 4 to 2, 2 to 1; from here on width is a matter of how often */
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_neon(v[2 * p], v[2 * p + 1]);
-    return lmc__even_neon(v[0], v[1]);
-}
+#define LMC__DEFINE_KEYS(isa, INLINE, VECTOR)                                                      \
+    INLINE VECTOR lmc__low_bytes_##isa(VECTOR v[8], unsigned width)                                \
+    {                                                                                              \
+        unsigned p, n;                                                                             \
+        LMC__UNROLL for (n = width / 2; n > 0; n /= 2) LMC__UNROLL for (p = 0; p < n; p++) v[p] =  \
+            lmc__even_##isa(v[2 * p], v[2 * p + 1]);                                               \
+        return v[0];                                                                               \
+    }                                                                                              \
+    INLINE VECTOR lmc__keys_##isa(const VECTOR b[8], unsigned width)                               \
+    {                                                                                              \
+        VECTOR v[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) v[p] =                                             \
+            width == 1   ? lmc__rotate_##isa(b[p], 1, 1)                                           \
+            : width == 2 ? (VECTOR)((lmc__u16s_##isa)b[p] >> 7)                                    \
+            : width == 4 ? (VECTOR)((lmc__u32s_##isa)b[p] >> 23)                                   \
+                         : (VECTOR)((lmc__u64s_##isa)b[p] >> 55);                                  \
+        return lmc__low_bytes_##isa(v, width);                                                     \
+    }                                                                                              \
+    INLINE VECTOR lmc__load_keys_##isa(const uint8_t *base, unsigned width)                        \
+    {                                                                                              \
+        VECTOR b[8];                                                                               \
+        unsigned p;                                                                                \
+        LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_##isa(base + sizeof(VECTOR) * p); \
+        return lmc__keys_##isa(b, width);                                                          \
+    }                                                                                              \
+    /* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */  \
+    INLINE void lmc__set_highest_##isa(VECTOR highest[LMC__MAX_CLASSES],                           \
+                                       const lmc__grouping *grouping)                              \
+    {                                                                                              \
+        unsigned c;                                                                                \
+        for (c = 0; c + 1 < grouping->n_classes; c++)                                              \
+            highest[c] = lmc__splat_##isa(grouping->threshold[c] - 1u);                            \
+        highest[c] = lmc__splat_##isa(255);                                                        \
+    }
+#if LMC__NEON
+LMC__DEFINE_KEYS(neon, LMC__INLINE, uint8x16_t)
+#else
+LMC__DEFINE_KEYS(avx2, LMC__INLINE_AVX2, __m256i)
+LMC__DEFINE_KEYS(avx512, LMC__INLINE_AVX512, __m512i)
+#endif
+#undef LMC__DEFINE_KEYS
 
-/* The highest key of each class, in all bytes. The last one's is 255: no key is above it. */
-LMC__INLINE void lmc__set_highest_neon(uint8x16_t highest[LMC__MAX_CLASSES],
-                                       const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = vdupq_n_u8((uint8_t)(grouping->threshold[c] - 1));
-    highest[c] = vdupq_n_u8(255);
-}
+#endif
 
+#if LMC__NEON
 /* Comparisons give -1 for yes: sums of bytes, minus those, hold for 255 steps. vaddlv adds the 16
  * bytes without overflow. */
 LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], const uint8_t *base,
@@ -140,8 +160,8 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
 {
     const unsigned n_classes = grouping->n_classes;
     size_t up_to[LMC__MAX_CLASSES] = {0}, i = 0; /* elements of each class and those before */
-    uint8x16_t b[8], highest[LMC__MAX_CLASSES];
-    unsigned p, c;
+    uint8x16_t highest[LMC__MAX_CLASSES];
+    unsigned c;
     lmc__set_highest_neon(highest, grouping);
     while (i + 16 <= n) {
         const size_t end =
@@ -149,10 +169,7 @@ LMC__INLINE void lmc__count_classes_body_neon(size_t counts[LMC__MAX_CLASSES], c
         uint8x16_t sum[LMC__MAX_CLASSES];
         for (c = 0; c + 1 < n_classes; c++) sum[c] = vdupq_n_u8(0);
         for (; i < end; i += 16) {
-            uint8x16_t keys;
-            LMC__UNROLL for (p = 0; p < width; p++) b[p] =
-                lmc__load_neon(base + i * width + 16 * p);
-            keys = lmc__keys_neon(b, width);
+            const uint8x16_t keys = lmc__load_keys_neon(base + i * width, width);
             /* minus -1 is plus 1 */
             for (c = 0; c + 1 < n_classes; c++)
                 sum[c] = vsubq_u8(sum[c], vcleq_u8(keys, highest[c]));
@@ -175,41 +192,6 @@ static void lmc__count_classes_neon(size_t counts[LMC__MAX_CLASSES], const uint8
 #endif
 
 #if LMC__X86
-/* The keys of 32 elements, of `width` vectors: as on NEON. lmc__even_avx2 keeps the order of
- * elements across the halves, so keys stand as the planes' bytes do after a split. */
-LMC__INLINE_AVX2 __m256i lmc__keys_avx2(const __m256i b[8], unsigned width)
-{
-    __m256i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx2(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm256_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm256_srli_epi32(b[p], 23)
-                                                                : _mm256_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx2(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx2(v[0], v[1]);
-}
-
-/* As on NEON. Keys are unsigned, and AVX2 compares signed bytes, hence lmc__up_to_avx2. */
-LMC__INLINE_AVX2 void lmc__set_highest_avx2(__m256i highest[LMC__MAX_CLASSES],
-                                            const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm256_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm256_set1_epi8((char)255);
-}
-
-LMC__INLINE_AVX2 __m256i lmc__load_keys_avx2(const uint8_t *base, unsigned width)
-{
-    __m256i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx2(base + 32 * p);
-    return lmc__keys_avx2(b, width);
-}
-
 /* The keys of a step of LMC__TALLY_STEP elements. What follows does not depend on the width. */
 LMC__AVX2 static void lmc__load_step_avx2(__m256i keys[LMC__TALLY_STEP / 32], const uint8_t *base,
                                           unsigned width)
@@ -239,10 +221,8 @@ LMC__INLINE void lmc__set_key_ranges(lmc__key_ranges *ranges, const lmc__groupin
 LMC__INLINE_AVX2 uint64_t lmc__in_range_avx2(__m256i low, __m256i high, uint8_t first, uint8_t more)
 {
     const __m256i from = _mm256_set1_epi8((char)first), up_to = _mm256_set1_epi8((char)more);
-    low = lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to);
-    high = lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to);
-    return (uint32_t)_mm256_movemask_epi8(low) | (uint64_t)(uint32_t)_mm256_movemask_epi8(high)
-                                                     << 32;
+    return lmc__bits_avx2(lmc__up_to_avx2(_mm256_sub_epi8(low, from), up_to),
+                          lmc__up_to_avx2(_mm256_sub_epi8(high, from), up_to));
 }
 LMC__INLINE_AVX2 uint64_t lmc__find_keys_avx2(const uint8_t *base, unsigned width, uint8_t first,
                                               uint8_t more)
@@ -325,30 +305,7 @@ LMC__AVX2 static void lmc__count_classes_avx2(size_t counts[LMC__MAX_CLASSES], c
     for (c = 0; c < n_classes; c++) counts[c] += up_to[c] - (c ? up_to[c - 1] : 0);
 }
 
-/* The keys of 64 elements, of `width` vectors: as on NEON. */
-LMC__INLINE_AVX512 __m512i lmc__keys_avx512(const __m512i b[8], unsigned width)
-{
-    __m512i v[8];
-    unsigned p;
-    if (width == 1) return lmc__rotate_avx512(b[0], 1, 1);
-    LMC__UNROLL for (p = 0; p < width; p++) v[p] = width == 2   ? _mm512_srli_epi16(b[p], 7)
-                                                   : width == 4 ? _mm512_srli_epi32(b[p], 23)
-                                                                : _mm512_srli_epi64(b[p], 55);
-    if (width >= 8)
-        LMC__UNROLL for (p = 0; p < width / 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    if (width >= 4)
-        LMC__UNROLL for (p = 0; p < 2; p++) v[p] = lmc__even_avx512(v[2 * p], v[2 * p + 1]);
-    return lmc__even_avx512(v[0], v[1]);
-}
-
 /* As on AVX2. */
-LMC__INLINE_AVX512 __m512i lmc__load_keys_avx512(const uint8_t *base, unsigned width)
-{
-    __m512i b[8];
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) b[p] = lmc__load_avx512(base + 64 * p);
-    return lmc__keys_avx512(b, width);
-}
 LMC__INLINE_AVX512 void lmc__load_step_avx512(__m512i keys[LMC__TALLY_GROUPS], const uint8_t *base,
                                               unsigned width)
 {
@@ -365,16 +322,6 @@ LMC__INLINE_AVX512 uint64_t lmc__find_keys_avx512(const uint8_t *base, unsigned 
     LMC__FOR_WIDTH(keys = lmc__load_keys_avx512(base, w));
     return _mm512_cmple_epu8_mask(_mm512_sub_epi8(keys, lmc__splat_avx512(first)),
                                   lmc__splat_avx512(more));
-}
-
-/* As on NEON. */
-LMC__INLINE_AVX512 void lmc__set_highest_avx512(__m512i highest[LMC__MAX_CLASSES],
-                                                const lmc__grouping *grouping)
-{
-    unsigned c;
-    for (c = 0; c + 1 < grouping->n_classes; c++)
-        highest[c] = _mm512_set1_epi8((char)(grouping->threshold[c] - 1));
-    highest[c] = _mm512_set1_epi8((char)255);
 }
 
 /* Which of 64 elements are in which class, for eight classes at once. A look-up gives each element

@@ -71,7 +71,7 @@ LMC__COLD static enum lmc_status lmc__append_escaped(lmc__buffer *b, const char 
 }
 
 typedef struct lmc__array_file {
-    lmc__buffer sorted;  /* const lmc_array * each */
+    lmc__buffer sorted;  /* lmc_array each */
     lmc__buffer tensors; /* lmc_tensor each, in that order */
     lmc__buffer json;    /* with the 8 bytes before it and the spaces behind it */
     lmc__buffer name;    /* of the last tensor, escaped */
@@ -89,26 +89,23 @@ static int lmc__is_array(const lmc_array *a)
     return size != UINT64_MAX && (a->data || size == 0);
 }
 
-/* As safetensors sorts: wide dtypes first, then by name. Of pointers to arrays. */
+/* As safetensors sorts: wide dtypes first, then by name. Two of one name need not be neighbours;
+ * the writer finds them. */
 static int lmc__compare_arrays(const void *a, const void *b)
 {
-    const lmc_array *const x = *(const lmc_array *const *)a;
-    const lmc_array *const y = *(const lmc_array *const *)b;
+    const lmc_array *const x = (const lmc_array *)a, *const y = (const lmc_array *)b;
     const unsigned x_bits = lmc_dtype_bits(x->dtype), y_bits = lmc_dtype_bits(y->dtype);
     return x_bits != y_bits ? (x_bits > y_bits ? -1 : 1) : strcmp(x->name, y->name);
 }
 
-/* Arrays in their order; two of one name need not be neighbours, which the writer finds. */
 static enum lmc_status lmc__sort_arrays(lmc__array_file *f, const lmc_array *arrays, size_t n)
 {
-    const lmc_array *array;
+    lmc_array spare;
     size_t i;
-    for (i = 0; i < n; i++) {
-        array = &arrays[i];
-        if (!lmc__is_array(array)) return LMC_ERR_ARGUMENT;
-        LMC__TRY(lmc__append(&f->sorted, &array, sizeof array));
-    }
-    lmc__heap_sort(f->sorted.data, n, sizeof array, lmc__compare_arrays, &array);
+    for (i = 0; i < n; i++)
+        if (!lmc__is_array(&arrays[i])) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__append(&f->sorted, arrays, n * sizeof spare));
+    lmc__heap_sort(f->sorted.data, n, sizeof spare, lmc__compare_arrays, &spare);
     return LMC_OK;
 }
 
@@ -129,29 +126,11 @@ static enum lmc_status lmc__put_texts(lmc__buffer *json, const lmc_text *texts, 
     return n ? lmc__append_text(json, "}") : LMC_OK;
 }
 
-/* The last tensor: the text of its entry is measured, then made. */
-static enum lmc_status lmc__put_member(lmc__array_file *f)
-{
-    const lmc_file *const file = &f->file;
-    lmc__text x;
-    memset(&x, 0, sizeof x);
-    f->name.size = 0;
-    LMC__TRY(lmc__append_escaped(&f->name, file->tensors[file->n_tensors - 1].name));
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    LMC__TRY(lmc__reserve(&f->json, x.at));
-    x.dst = f->json.data + f->json.size;
-    x.to = x.at;
-    x.at = 0;
-    lmc__make_entry(&x, file, file->n_tensors - 1, f->name.data, f->name.size);
-    f->json.size += (size_t)x.to;
-    return LMC_OK;
-}
-
 /* All but the data; offsets of tensors count from the start of the file in the end. */
 static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *texts,
                                             size_t n_texts)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     const size_t n = f->sorted.size / sizeof *sorted;
     lmc_file *const file = &f->file;
     size_t i;
@@ -160,20 +139,26 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
     LMC__TRY(lmc__put_texts(&f->json, texts, n_texts));
     if (n && n_texts) LMC__TRY(lmc__append_text(&f->json, ","));
     for (i = 0; i < n; i++) {
+        lmc__text x = {0, 0, UINT64_MAX, NULL};
         lmc_tensor tensor;
         memset(&tensor, 0, sizeof tensor);
-        tensor.name = sorted[i]->name;
-        tensor.dtype = lmc_dtype_name(sorted[i]->dtype);
-        tensor.rank = sorted[i]->rank;
-        tensor.shape = sorted[i]->shape;
+        tensor.name = sorted[i].name;
+        tensor.dtype = lmc_dtype_name(sorted[i].dtype);
+        tensor.rank = sorted[i].rank;
+        tensor.shape = sorted[i].shape;
         tensor.offset = file->size;
-        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i]->dtype), tensor.rank, tensor.shape);
+        tensor.size = lmc__tensor_size(lmc_dtype_bits(sorted[i].dtype), tensor.rank, tensor.shape);
         if (tensor.size > (uint64_t)INT64_MAX / 2 - file->size) return LMC_ERR_ARGUMENT;
         file->size += tensor.size;
         LMC__TRY(lmc__append(&f->tensors, &tensor, sizeof tensor));
         file->tensors = (const lmc_tensor *)(const void *)f->tensors.data;
         file->n_tensors++;
-        LMC__TRY(lmc__put_member(f));
+        f->name.size = 0;
+        LMC__TRY(lmc__append_escaped(&f->name, tensor.name));
+        LMC__TRY(lmc__reserve(&f->json, f->name.size + (uint64_t)LMC__MAX_ENTRY_TEXT));
+        x.dst = f->json.data + f->json.size;
+        lmc__make_entry(&x, file, i, f->name.data, f->name.size);
+        f->json.size += (size_t)x.at;
     }
     LMC__TRY(lmc__append_text(&f->json, "}"));
     while (f->json.size % 8) LMC__TRY(lmc__append_text(&f->json, " "));
@@ -186,14 +171,14 @@ static enum lmc_status lmc__plan_array_file(lmc__array_file *f, const lmc_text *
 
 static enum lmc_status lmc__write_array_file(lmc_writer *writer, const lmc__array_file *f)
 {
-    const lmc_array *const *const sorted = (const lmc_array *const *)(const void *)f->sorted.data;
+    const lmc_array *const sorted = (const lmc_array *)(const void *)f->sorted.data;
     size_t i;
     LMC__TRY(lmc_writer_begin_file(writer, &f->file, LMC_AUTO));
     LMC__TRY(lmc_writer_write(writer, f->json.data, f->json.size));
     for (i = 0; i < f->file.n_tensors; i++) {
         const uint64_t size = f->file.tensors[i].size;
         if (size > SIZE_MAX) return LMC_ERR_SIZE;
-        LMC__TRY(lmc_writer_write(writer, sorted[i]->data, (size_t)size));
+        LMC__TRY(lmc_writer_write(writer, sorted[i].data, (size_t)size));
     }
     return lmc_writer_end_file(writer);
 }

@@ -19,11 +19,10 @@ static enum lmc_status lmc__copy_quantizer(lmc_writer *w, lmc_reader *r, size_t 
                                            lmc_tensor *tensor)
 {
     lmc_quantizer *q = NULL;
-    const lmc_file *const file = lmc_reader_get_file(r, file_number);
     LMC__TRY(lmc__reserve(&w->quantizers, sizeof q));
     LMC__TRY(lmc_reader_recover_quantizer(r, file_number, tensor, &q, NULL));
     LMC__TRY(lmc__append(&w->quantizers, &q, sizeof q)); /* there is room */
-    if (file && !q->info.is_lossless) tensor->quantizer = q;
+    if (!q->info.is_lossless) tensor->quantizer = q;
     return LMC_OK;
 }
 #endif

@@ -5,9 +5,11 @@
 #include "kernels/crc32c.h"
 #include "kernels/sum64.h"
 #include "kernels/types.h"
+#include "snapshot/buffer.h"
 #include "snapshot/sha256.h"
 
-/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1).
+/* Fingerprints of a file's tensors and the CRC of the file (spec 7.1), and if they are wanted the
+ * hashes of its content (hashes.h).
  *
  * A tensor's fingerprint is of a SHA-256 over two sums of each of its leaves of 256 KiB, its dtype
  * and its shape: a CRC-32C, which blocks have in any case, and the sum of its words. So a file is
@@ -22,6 +24,8 @@
  * block is in their caches, and joined in order (lmc__absorb) by lmc__crc32c_combine, without the
  * bytes. The CRC of the file is joined of those of blocks; the first piece of a block has that. A
  * file without tensors counts as one tensor of bytes. */
+#define LMC__HASH_SIZE 32u
+
 typedef struct lmc__piece {
     uint64_t sum; /* this and crc if in_tensor */
     uint32_t crc;
@@ -44,6 +48,10 @@ typedef struct lmc__digester {
     uint64_t leaf_sum;
     uint32_t leaf_crc, leaf_size, file_crc;
     lmc__sha256 sha;
+    /* or NULL: gets the SHA-256 of each tensor's bytes, and of the bytes of none, when the file
+     * ends; there is room. And what is known of both. */
+    lmc__buffer *hashes;
+    lmc__sha256 content, outside;
     uint8_t *fingerprints; /* where they go: 16 bytes for each tensor, or for the file */
 } lmc__digester;
 
@@ -64,6 +72,24 @@ static void lmc__begin_digester(lmc__digester *d, const lmc_file *file)
     memset(d, 0, sizeof *d);
     d->file = file;
     lmc__begin_fingerprint(d);
+}
+
+/* Hashes are wanted, too, of a file that has begun. */
+static enum lmc_status lmc__begin_hashes(lmc__digester *d, lmc__buffer *hashes)
+{
+    d->hashes = hashes;
+    lmc__sha256_init(&d->content);
+    lmc__sha256_init(&d->outside);
+    return lmc__reserve(hashes, LMC__HASH_SIZE * ((uint64_t)d->file->n_tensors + 1));
+}
+
+/* What sha has taken is complete; it begins anew. */
+static void lmc__finish_hash(lmc__digester *d, lmc__sha256 *sha)
+{
+    if (!d->hashes) return;
+    lmc__sha256_finish(sha, d->hashes->data + d->hashes->size);
+    d->hashes->size += LMC__HASH_SIZE;
+    lmc__sha256_init(sha);
 }
 
 /* The words of size bytes that begin `phase` bytes behind the start of one (sum64.h). */
@@ -106,10 +132,8 @@ static lmc__piece lmc__plan_piece(lmc__digester *d, size_t max)
 
 static void lmc__finish_leaf(lmc__digester *d)
 {
-    uint8_t field[12];
-    lmc__store32(field, d->leaf_crc);
-    lmc__store64(field + 4, d->leaf_sum);
-    lmc__sha256_update(&d->sha, field, 12);
+    lmc__sha256_number(&d->sha, d->leaf_crc, 4);
+    lmc__sha256_number(&d->sha, d->leaf_sum, 8);
     d->leaf_sum = 0;
     d->leaf_crc = d->leaf_size = 0;
 }
@@ -119,23 +143,15 @@ static void lmc__finish_leaf(lmc__digester *d)
 static void lmc__end_fingerprint(lmc__digester *d)
 {
     const lmc_tensor *t = d->file->n_tensors ? &d->file->tensors[d->tensor] : NULL;
-    const char *dtype = t ? t->dtype : "U8";
     const unsigned rank = t ? t->rank : 1;
-    uint8_t field[8];
     unsigned i;
     if (d->leaf_size) lmc__finish_leaf(d);
-    field[0] = (uint8_t)strlen(dtype);
-    lmc__sha256_update(&d->sha, field, 1);
-    lmc__sha256_update(&d->sha, dtype, strlen(dtype));
-    field[0] = (uint8_t)rank;
-    lmc__sha256_update(&d->sha, field, 1);
-    for (i = 0; i < rank; i++) {
-        lmc__store64(field, t ? t->shape[i] : d->tensor_done);
-        lmc__sha256_update(&d->sha, field, 8);
-    }
-    lmc__store64(field, d->tensor_done);
-    lmc__sha256_update(&d->sha, field, 8);
+    lmc__sha256_text(&d->sha, t ? t->dtype : "U8", 1);
+    lmc__sha256_number(&d->sha, rank, 1);
+    for (i = 0; i < rank; i++) lmc__sha256_number(&d->sha, t ? t->shape[i] : d->tensor_done, 8);
+    lmc__sha256_number(&d->sha, d->tensor_done, 8);
     lmc__finish_fingerprint(&d->sha, d->fingerprints + d->tensor * LMC_FINGERPRINT_SIZE);
+    if (t) lmc__finish_hash(d, &d->content);
     d->tensor++;
     lmc__begin_fingerprint(d);
 }
@@ -146,26 +162,22 @@ static void lmc__finish_fingerprints(lmc__digester *d)
         lmc__end_fingerprint(d);
 }
 
-/* The next size bytes of a tensor, within one leaf, with these sums: size is not 0, and leaf_size +
- * size at most LMC__LEAF_SIZE. */
-static void lmc__absorb(lmc__digester *d, uint32_t crc, uint64_t sum, uint32_t size)
+/* The next piece, in the order in which they were planned; its sums are known now, and its bytes,
+ * for hashes, are at data. Tensors that ended before it are finished first: only then is it known
+ * that nothing more of them comes. */
+static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece, const uint8_t *data)
 {
-    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, crc, size);
-    d->leaf_sum += sum;
-    d->leaf_size += size;
-    d->tensor_done += size;
-    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
-}
-
-/* The next piece, in the order in which they were planned; its CRCs are known now. Tensors that
- * ended before it are finished first: only then is it known that nothing more of them comes. */
-static void lmc__absorb_piece(lmc__digester *d, const lmc__piece *piece)
-{
+    const int in_tensor = piece->in_tensor && d->file->n_tensors;
     d->file_crc = lmc__crc32c_combine(d->file_crc, piece->part_crc, piece->part_size);
     d->absorbed += piece->size;
+    if (piece->in_tensor) lmc__finish_fingerprints(d);
+    if (d->hashes) lmc__sha256_update(in_tensor ? &d->content : &d->outside, data, piece->size);
     if (!piece->in_tensor) return;
-    lmc__finish_fingerprints(d);
-    lmc__absorb(d, piece->crc, piece->sum, piece->size);
+    d->leaf_crc = lmc__crc32c_combine(d->leaf_crc, piece->crc, piece->size);
+    d->leaf_sum += piece->sum;
+    d->leaf_size += piece->size;
+    d->tensor_done += piece->size;
+    if (d->leaf_size == LMC__LEAF_SIZE) lmc__finish_leaf(d);
 }
 
 /* The next bytes of the file, all pieces so far being absorbed. */
@@ -177,7 +189,7 @@ LMC__INLINE void lmc__absorb_bytes(lmc__digester *d, const lmc__kernels *k, cons
         piece.crc = piece.part_crc = k->crc32c(0, p, piece.size);
         piece.sum = lmc__sum_words(k, p, piece.size, piece.phase);
         piece.part_size = piece.size;
-        lmc__absorb_piece(d, &piece);
+        lmc__absorb_piece(d, &piece, p);
         p += piece.size;
         size -= piece.size;
     }
@@ -187,4 +199,5 @@ static void lmc__finish_digester(lmc__digester *d)
 {
     if (d->file->n_tensors) lmc__finish_fingerprints(d);
     else lmc__end_fingerprint(d);
+    lmc__finish_hash(d, &d->outside);
 }

@@ -170,65 +170,58 @@ LMC__COLD LMC_API enum lmc_status lmc_decompress(void *dst, size_t dst_cap, size
 #ifndef LMC_NO_STDIO
 typedef struct lmc__file_to_file {
     FILE *src, *part;
-    lmc__buffer part_path;
+    enum lmc_dtype dtype; /* of compressing */
     lmc_compress_options options;
 } lmc__file_to_file;
 
-/* Opens both: src_path, and dst_path.part, in which the result stays until it is whole. */
-static enum lmc_status lmc__open_files(lmc__file_to_file *f, const char *dst_path,
-                                       const char *src_path, const lmc_compress_options *options)
+/* From file to file by `convert`. The result stays in dst_path.part until it is whole. */
+LMC__COLD static enum lmc_status lmc__convert_file(const char *dst_path, const char *src_path,
+                                                   enum lmc_dtype dtype,
+                                                   const lmc_compress_options *options,
+                                                   enum lmc_status (*convert)(lmc__file_to_file *f))
 {
-    lmc__buffer *const name = &f->part_path;
-    enum lmc_status status = LMC_OK;
-    if (!dst_path || !src_path) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__take_options(&f->options, sizeof f->options, options));
-    lmc__init_buffer(name, f->options.alloc_user);
-    f->src = fopen(src_path, "rb");
-    if (!f->src) return LMC_ERR_READ;
-    status = lmc__append(name, dst_path, strlen(dst_path));
-    if (status == LMC_OK) status = lmc__append(name, ".part", sizeof ".part");
-    f->part = status == LMC_OK ? fopen((const char *)name->data, "wb") : NULL;
-    if (f->part) return LMC_OK;
-    (void)fclose(f->src);
-    lmc__free_buffer(name);
-    return status == LMC_OK ? LMC_ERR_WRITE : status;
-}
-
-/* Closes both, and puts the result where it belongs if all went well. */
-static enum lmc_status lmc__close_files(lmc__file_to_file *f, const char *dst_path,
-                                        enum lmc_status status)
-{
-    const char *const part_path = (const char *)f->part_path.data;
-    (void)fclose(f->src);
-    if (fclose(f->part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
+    lmc__file_to_file f = {NULL, NULL, dtype, LMC_DEFAULTS};
+    lmc__buffer name;
+    enum lmc_status status;
+    if (!dst_path || !src_path || (unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
+    LMC__TRY(lmc__take_options(&f.options, sizeof f.options, options));
+    f.src = fopen(src_path, "rb");
+    if (!f.src) return LMC_ERR_READ;
+    lmc__init_buffer(&name, f.options.alloc_user);
+    status = lmc__append(&name, dst_path, strlen(dst_path));
+    if (status == LMC_OK) status = lmc__append(&name, ".part", sizeof ".part");
+    if (status == LMC_OK) {
+        const char *const part_path = (const char *)name.data;
+        f.part = fopen(part_path, "wb");
+        status = f.part ? convert(&f) : LMC_ERR_WRITE;
+        if (f.part && fclose(f.part) != 0 && status == LMC_OK) status = LMC_ERR_WRITE;
 #ifdef _WIN32 /* rename() there does not replace */
-    if (status == LMC_OK) (void)remove(dst_path);
+        if (status == LMC_OK) (void)remove(dst_path);
 #endif
-    if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
-    if (status != LMC_OK) (void)remove(part_path);
-    lmc__free_buffer(&f->part_path);
+        if (status == LMC_OK && rename(part_path, dst_path) != 0) status = LMC_ERR_WRITE;
+        if (status != LMC_OK && f.part) (void)remove(part_path);
+    }
+    (void)fclose(f.src);
+    lmc__free_buffer(&name);
     return status;
 }
 
 #ifndef LMC_NO_ENCODER
+static enum lmc_status lmc__compress_stdio(lmc__file_to_file *f)
+{
+    const lmc_sink sink = lmc_stdio_sink(f->part);
+    const lmc_stream stream = lmc_stdio_stream(f->src);
+    lmc_source source;
+    LMC__TRY(lmc_stdio_source(&source, f->src)); /* for the size */
+    if (lmc__seek_stdio(f->src, 0, SEEK_SET) != 0) return LMC_ERR_READ;
+    return lmc__write_one_file(&sink, source.size, f->dtype, NULL, &stream, &f->options);
+}
+
 LMC__COLD LMC_API enum lmc_status lmc_compress_file(const char *dst_path, const char *src_path,
                                                     enum lmc_dtype dtype,
                                                     const lmc_compress_options *options)
 {
-    lmc__file_to_file f;
-    lmc_source source;
-    lmc_stream stream;
-    lmc_sink sink;
-    enum lmc_status status;
-    if ((unsigned)dtype >= LMC_DTYPE_COUNT) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
-    sink = lmc_stdio_sink(f.part);
-    stream = lmc_stdio_stream(f.src);
-    status = lmc_stdio_source(&source, f.src); /* for the size */
-    if (status == LMC_OK && lmc__seek_stdio(f.src, 0, SEEK_SET) != 0) status = LMC_ERR_READ;
-    if (status == LMC_OK)
-        status = lmc__write_one_file(&sink, source.size, dtype, NULL, &stream, &f.options);
-    return lmc__close_files(&f, dst_path, status);
+    return lmc__convert_file(dst_path, src_path, dtype, options, lmc__compress_stdio);
 }
 #endif
 
@@ -249,23 +242,25 @@ static enum lmc_status lmc__begin_one_file(void *user, const lmc_file *file, siz
     return file_number == 0 && file->kind == LMC_FILE_REGULAR ? LMC_OK : LMC_ERR_NOT_ONE_FILE;
 }
 
-LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
-                                                      const lmc_compress_options *options)
+static enum lmc_status lmc__decompress_stdio(lmc__file_to_file *f)
 {
+    const lmc_stream stream = lmc_stdio_stream(f->src);
     lmc_restore_options o;
-    lmc__file_to_file f;
-    lmc_stream stream;
-    LMC__TRY(lmc__open_files(&f, dst_path, src_path, options));
     memset(&o, 0, sizeof o);
-    o.parallel = f.options.parallel;
-    o.max_index_size = f.options.max_index_size;
-    o.max_total_size = f.options.max_total_size;
+    o.parallel = f->options.parallel;
+    o.max_index_size = f->options.max_index_size;
+    o.max_total_size = f->options.max_total_size;
     o.begin_file = lmc__begin_one_file;
     o.write = lmc__write_part;
     o.progress = lmc__report_part;
-    o.user = &f;
-    o.alloc_user = f.options.alloc_user;
-    stream = lmc_stdio_stream(f.src);
-    return lmc__close_files(&f, dst_path, lmc_snapshot_restore(&stream, NULL, &o));
+    o.user = f;
+    o.alloc_user = f->options.alloc_user;
+    return lmc_snapshot_restore(&stream, NULL, &o);
+}
+
+LMC__COLD LMC_API enum lmc_status lmc_decompress_file(const char *dst_path, const char *src_path,
+                                                      const lmc_compress_options *options)
+{
+    return lmc__convert_file(dst_path, src_path, LMC_AUTO, options, lmc__decompress_stdio);
 }
 #endif

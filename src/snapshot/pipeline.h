@@ -206,20 +206,6 @@ static uint32_t lmc__sum_pieces(const lmc__coder *c, const lmc__snapshot_job *jo
     return crc;
 }
 
-/* The block as one that is stored, of what job->src has now. */
-static void lmc__store_job(const lmc__kernels *k, lmc__job *job)
-{
-    const unsigned width = lmc_dtype_width(job->dtype);
-    const size_t size = job->src_size;
-    lmc__block_coding coding;
-    memset(&coding, 0, sizeof coding);
-    coding.layout = LMC__LAYOUT_STORED;
-    coding.payload_size = size;
-    coding.content_crc = lmc__store_elements(k, job->dst + LMC_BLOCK_HEADER_SIZE, job->src, size);
-    lmc__put_block_header(job->dst, &coding, width, size / width, k, job->number);
-    job->dst_size = LMC_BLOCK_HEADER_SIZE + size;
-}
-
 /* Fingerprints and hashes are of what was encoded, though that may have changed since. A hash is of
  * a copy, which is encoded. The sum of a block of planes is taken on the way, any other one later,
  * with the CRC of what it is of; if that is not the block's, the block is stored, and both are of
@@ -248,7 +234,7 @@ static void lmc__encode_snapshot_task(void *arg, size_t index, unsigned worker)
     if (block->sum) *block->sum = 0; /* of what was not coded in planes after all */
     if (job->may_change && content == block->src) {
         if (lmc__sum_pieces(c, job) == crc) return;
-        lmc__store_job(c->wave.k, block); /* its slot has room */
+        lmc__store_block(c->wave.k, block, lmc_dtype_width(block->dtype)); /* its slot has room */
         content = block->dst + LMC_BLOCK_HEADER_SIZE;
         crc = lmc__load32(block->dst + LMC__CONTENT_CRC_AT);
     }
@@ -392,10 +378,11 @@ static enum lmc_status lmc__plan_pieces(lmc__coder *c, lmc__digester *d, lmc__sn
     return LMC_OK;
 }
 
+/* The pieces of a wave. No hashes are wanted. */
 static void lmc__absorb_pieces(lmc__coder *c, lmc__digester *d)
 {
     size_t i;
     for (i = 0; i < c->pieces.size / sizeof(lmc__piece); i++)
-        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i);
+        lmc__absorb_piece(d, (const lmc__piece *)(const void *)c->pieces.data + i, NULL);
     c->pieces.size = 0;
 }

@@ -55,10 +55,8 @@ static lmc__reference lmc__choose_reference(const lmc_tensor *t, size_t n, enum 
 {
     const uint64_t type_size = lmc__count_type_bytes(t, dtype);
     const size_t name_size = strlen(t->name);
-    lmc__reference best;
+    lmc__reference best = {0, 0, 0, 0, lmc__varint_size(name_size) + name_size + type_size};
     unsigned back;
-    memset(&best, 0, sizeof best);
-    best.size = lmc__varint_size(name_size) + name_size + type_size;
     for (back = 1; back <= LMC__MAX_BACK && back <= n; back++) {
         const lmc_tensor *const other = t - back;
         const size_t other_size = strlen(other->name), most = lmc__min(name_size, other_size);
@@ -120,16 +118,7 @@ LMC__COLD static enum lmc_status lmc__append_tensor(lmc__buffer *out, const lmc_
     return lmc__append32(out, loss.error < 1 ? (uint32_t)(loss.error * 4294967296.0) : UINT32_MAX);
 }
 
-/* What an entry cannot say at all; the rest is for whoever parses it. */
-static int lmc__can_write(const lmc_tensor *t, enum lmc_dtype dtype, uint64_t position)
-{
-    if (strlen(t->name) > LMC__MAX_STRING || t->offset < position ||
-        t->offset > LMC__MAX_FILE_SIZE || t->size > LMC__MAX_FILE_SIZE - t->offset)
-        return 0;
-    if (dtype == LMC_AUTO) return strlen(t->dtype) >= 1 && strlen(t->dtype) <= LMC__MAX_DTYPE_SIZE;
-    return lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) == t->size;
-}
-
+/* Only what an entry cannot say at all is refused here; the rest is for whoever parses it. */
 LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc_file *file)
 {
     uint64_t position = 0;
@@ -137,10 +126,13 @@ LMC__COLD static enum lmc_status lmc__append_tensors(lmc__buffer *out, const lmc
     for (i = 0; i < file->n_tensors; i++) {
         const lmc_tensor *const t = &file->tensors[i];
         enum lmc_dtype dtype;
-        if (!t->name || !t->dtype || (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
+        if (!t->name || !t->dtype || strlen(t->dtype) > LMC__MAX_DTYPE_SIZE ||
+            (t->rank && !t->shape) || t->rank > LMC_MAX_RANK)
             return LMC_ERR_ARGUMENT;
         dtype = lmc_dtype_find(t->dtype);
-        if (!lmc__can_write(t, dtype, position)) return LMC_ERR_ARGUMENT;
+        if (dtype != LMC_AUTO &&
+            lmc__tensor_size(lmc_dtype_bits(dtype), t->rank, t->shape) != t->size)
+            return LMC_ERR_ARGUMENT;
         LMC__TRY(lmc__append_tensor(out, t, i, dtype, position));
         position = t->offset + t->size;
     }

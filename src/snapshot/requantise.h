@@ -82,10 +82,9 @@ static void lmc__set_quantization(lmc__quant_params *q, const lmc__quant_params 
  * grid.n_points is 0 until a head was seen. first: number of the block's first element in the
  * tensor. Its first group must end where the tensor's groups do. A group that begins in the
  * block before gets its scale twice; if a hostile file says two, the last one counts. */
-LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__kernels *k,
+LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc__wave *wave,
                                                     const uint8_t *src, const lmc_block_info *info,
-                                                    uint64_t first, uint8_t *ws, size_t ws_size,
-                                                    int *is_other)
+                                                    uint64_t first, int *is_other)
 {
     lmc__quant_params *const p = &q->params;
     lmc__quantized_head head;
@@ -93,7 +92,8 @@ LMC__COLD static enum lmc_status lmc__recover_block(lmc_quantizer *q, const lmc_
     if (!lmc__is_quantized(src)) return LMC_OK;
     *is_other = 1;
     if (info->width != p->width) return LMC_OK;
-    LMC__TRY(lmc__read_quantized_head(k, &head, src, info, ws, ws_size));
+    LMC__TRY(lmc__read_quantized_head(wave->k, &head, src, info, wave->workspaces,
+                                      wave->workspace_size));
     if (p->grid.n_points == 0) lmc__set_quantization(p, &head.params);
     else if (!lmc__is_same_quantization(p, &head.params)) return LMC_OK;
     if (!p->is_predicted) {
@@ -133,10 +133,7 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
 {
     const size_t number = lmc__find_run(r, lmc__stream_of(r, f), f->start + t->offset);
     const lmc__run *const run = &lmc__run_at(r, number)->run;
-    const size_t ws_size =
-        lmc_block_workspace_size((size_t)lmc__min64(run->block_size, run->size), 1);
-    enum lmc_status status = LMC_OK;
-    lmc__buffer in, ws;
+    lmc__coder *const c = r->coder;
     uint64_t block;
     int is_other = 0;
     /* Until the end proves otherwise. */
@@ -146,25 +143,15 @@ LMC__COLD static enum lmc_status lmc__recover_quantizer(lmc_quantizer *q, lmc_re
         run->conversion || (run->n_segments && run->segments->base == 0))
         return LMC_OK;
     LMC__TRY(lmc__load_rows(r, number, NULL));
-    memset(&in, 0, sizeof in);
-    in.alloc_user = q->alloc_user;
-    ws = in;
-    status = lmc__reserve(&ws, ws_size);
-    for (block = 0; block < run->n_blocks && status == LMC_OK && !is_other; block++) {
+    LMC__TRY(lmc__set_coder(c, lmc__block_size_at(run, 0), 1, 0));
+    for (block = 0; block < run->n_blocks && !is_other; block++) {
         const lmc__block_place *const place = lmc__block_at(r, number, block);
         lmc_block_info info;
-        in.size = 0;
-        status = lmc__reserve(&in, place->size);
-        if (status == LMC_OK) status = lmc__read_at(r, place->at, in.data, place->size);
-        if (status == LMC_OK) status = lmc__read_known_block(r, number, block, in.data, &info);
-        if (status == LMC_OK)
-            status = lmc__recover_block(q, r->coder->wave.k, in.data, &info,
-                                        block * run->block_size / q->params.width, ws.data, ws_size,
-                                        &is_other);
+        LMC__TRY(lmc__read_to(r, &c->in[0], place->at, place->size));
+        LMC__TRY(lmc__read_known_block(r, number, block, c->in[0].data, &info));
+        LMC__TRY(lmc__recover_block(q, &c->wave, c->in[0].data, &info,
+                                    block * run->block_size / q->params.width, &is_other));
     }
-    lmc__free_buffer(&in);
-    lmc__free_buffer(&ws);
-    LMC__TRY(status);
     /* No block that is quantised says nothing, and a prediction in the blocks but none in the run,
      * or the other way round, is not what an encoder writes. */
     if (is_other || q->params.grid.n_points == 0 ||

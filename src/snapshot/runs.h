@@ -160,22 +160,17 @@ LMC__INLINE size_t lmc__block_size_at(const lmc__run *run, uint64_t block)
 }
 
 #ifndef LMC_NO_ENCODER
-/* The fields of a RUN body up to its segments. */
+/* A RUN body. */
 static enum lmc_status lmc__append_run(lmc__buffer *out, const lmc__run *run)
-{
-    LMC__TRY(lmc__append_varint(out, run->size));
-    LMC__TRY(lmc__append_varint(out, run->block_size));
-    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
-    return run->prediction == LMC__PREDICT_ZERO ? LMC_OK : lmc__append_varint(out, run->n_segments);
-}
-
-static enum lmc_status lmc__append_segments(lmc__buffer *out, const lmc__segment *segments,
-                                            uint32_t n)
 {
     int64_t last = -1;
     uint32_t i;
-    for (i = 0; i < n; i++) {
-        const lmc__segment *const s = &segments[i];
+    LMC__TRY(lmc__append_varint(out, run->size));
+    LMC__TRY(lmc__append_varint(out, run->block_size));
+    LMC__TRY(lmc__append8(out, run->prediction + run->conversion));
+    if (run->prediction != LMC__PREDICT_ZERO) LMC__TRY(lmc__append_varint(out, run->n_segments));
+    for (i = 0; i < run->n_segments; i++) {
+        const lmc__segment *const s = &run->segments[i];
         LMC__TRY(lmc__append_varint(out, s->size));
         if (s->base == 0) {
             LMC__TRY(lmc__append_varint(out, 0));

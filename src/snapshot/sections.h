@@ -18,18 +18,13 @@
  *    16  Body_CRC    of the body
  *
  * Head_CRC comes first, so that the size can be trusted before anything is read by it. */
-static void lmc__put_section_head(uint8_t *dst, const char *kind, uint64_t size, uint32_t body_crc,
-                                  const lmc__kernels *k)
+static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
+                                    uint64_t size, const lmc__kernels *k)
 {
     memcpy(dst, kind, 4);
     lmc__store64(dst + 4, size);
     lmc__store32(dst + 12, k->crc32c(0, dst, 12));
-    lmc__store32(dst + 16, body_crc);
-}
-static void lmc__put_section_header(uint8_t *dst, const char *kind, const uint8_t *body,
-                                    uint64_t size, const lmc__kernels *k)
-{
-    lmc__put_section_head(dst, kind, size, k->crc32c(0, body, (size_t)size), k);
+    lmc__store32(dst + 16, k->crc32c(0, body, (size_t)size));
 }
 #endif
 

@@ -1,5 +1,6 @@
 #pragma once
 #include "base/platform.h"
+#include "base/bytes.h"
 
 /* SHA-256 (FIPS 180-4), for fingerprints. It takes 12 bytes for each leaf of 256 KiB of content,
  * names and dtypes, so its speed does not matter.
@@ -78,6 +79,21 @@ static void lmc__sha256_update(lmc__sha256 *sha, const void *data, size_t size)
         size -= n;
         if (used + n == 64) lmc__sha256_block(sha->state, sha->block);
     }
+}
+
+/* The next `size` bytes: a number, little-endian. */
+static void lmc__sha256_number(lmc__sha256 *sha, uint64_t number, size_t size)
+{
+    uint8_t bytes[8];
+    lmc__store64(bytes, number);
+    lmc__sha256_update(sha, bytes, size);
+}
+
+/* A string, behind its length as such a number. */
+static void lmc__sha256_text(lmc__sha256 *sha, const char *text, size_t size)
+{
+    lmc__sha256_number(sha, strlen(text), size);
+    lmc__sha256_update(sha, text, strlen(text));
 }
 
 /* Ends the message as the standard pads it (5.1.1), to whole blocks, and writes the digest:

@@ -13,6 +13,9 @@
  * that are wanted: so any bytes of it take time in proportion to their number, and that of at
  * most 34 numbers. A segment may be one byte, and its tensor's text 66,322. */
 
+/* That of a tensor without its name: 787 bytes at most, of 34 numbers and a dtype of 32. */
+#define LMC__MAX_ENTRY_TEXT 1024u
+
 /* Bytes [from, to) of a text that is being made go to dst; at: how much was made so far. */
 typedef struct lmc__text {
     uint64_t at, from, to;

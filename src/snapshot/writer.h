@@ -39,42 +39,6 @@
  *
  * w->offset is where the next byte goes, whether the sink has got it yet or not. */
 
-/* Straight to the sink, behind what waits to be written. */
-static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
-{
-    if (size == 0) return LMC_OK;
-    LMC__TRY(lmc__drain(&w->coder));
-    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
-    w->offset += size;
-    return LMC_OK;
-}
-
-/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
- * would come before. */
-static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
-{
-    uint8_t head[LMC__SECTION_HEADER_SIZE];
-    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    return lmc__sink_write(w, body->data, body->size);
-}
-
-/* Writes w->body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind)
-{
-    const uint64_t size = w->body.size;
-    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__index_section(&w->index, kind, w->body.data, size));
-    return lmc__write_body(w, kind, &w->body);
-}
-
-/* What the file may use, as its header says. With a read_back runs may refer to this snapshot. */
-static unsigned lmc__plan_features(const lmc_writer_options *options)
-{
-    return (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
-           (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u);
-}
-
 /* One allocation, all zero, so that whatever fails the writer can be freed; then the header. What
  * the options point to is the caller's; the options themselves are copied. The base's fingerprint
  * is computed now; its bytes are read only where a tensor has the same name. */
@@ -98,20 +62,18 @@ LMC__COLD LMC_API enum lmc_status lmc_writer_open(lmc_writer **writer, const lmc
     w->coder.task = lmc__encode_snapshot_task;
     w->coder.progress = options->progress;
     w->coder.progress_user = options->user;
-    lmc__init_listing(&w->plan.listing, options->alloc_user);
+    lmc__init_listing(&w->listing, options->alloc_user);
     lmc__init_buffers(w, LMC__WRITER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->plan, LMC__PLANNER_BUFFERS, options->alloc_user);
-    lmc__init_buffers(&w->index, LMC__INDEX_BUFFERS, options->alloc_user);
-    lmc__init_buffer(&w->hasher.hashes, options->alloc_user);
-    w->index.limit = options->max_index_size ? options->max_index_size : LMC__DEFAULT_INDEX_LIMIT;
-    status =
-        lmc__open_origin(&w->plan.origin, &w->plan.listing, options->base, options->alloc_user);
-    if (status == LMC_OK) status = lmc__list_backwards(&w->plan.origin);
-    w->plan.origin.read_back = options->read_back ? lmc__read_written : NULL;
-    w->plan.origin.user = &w->plan;
-    w->plan.options = &w->options;
-    lmc__put_header(w->header, lmc__plan_features(options),
-                    options->base ? w->plan.origin.fingerprint : NULL, w->coder.wave.k);
+    status = lmc__open_origin(&w->origin, &w->listing, options->base, options->alloc_user);
+    if (status == LMC_OK)
+        status = lmc__open_index(&w->index, options->max_index_size, options->alloc_user);
+    if (status == LMC_OK) status = lmc__list_backwards(&w->origin);
+    w->origin.read_back = options->read_back ? lmc__read_written : NULL;
+    w->origin.user = w;
+    lmc__put_header(w->header,
+                    (options->read_back ? (unsigned)LMC__FEATURE_OWN : 0u) |
+                        (options->may_quantize ? (unsigned)LMC__FEATURE_QUANTIZED : 0u),
+                    options->base ? w->origin.fingerprint : NULL, w->coder.wave.k);
     if (status == LMC_OK) status = lmc__sink_write(w, w->header, sizeof w->header);
     if (status != LMC_OK) {
         lmc_writer_free(w);
@@ -135,11 +97,9 @@ LMC__COLD LMC_API void lmc_writer_free(lmc_writer *w)
         lmc_quantizer_free(((lmc_quantizer **)(void *)w->quantizers.data)[i]);
 #endif
     lmc__free_buffers(w, LMC__WRITER_BUFFERS);
-    lmc__free_buffers(&w->plan, LMC__PLANNER_BUFFERS);
     lmc__free_buffers(&w->index, LMC__INDEX_BUFFERS);
-    lmc__free_buffer(&w->hasher.hashes);
-    lmc__free_listing(&w->plan.listing);
-    lmc__free_origin(&w->plan.origin);
+    lmc__free_listing(&w->listing);
+    lmc__free_origin(&w->origin);
     (void)LMC_REALLOC(w->options.alloc_user, w, sizeof *w, 0);
 }
 
@@ -155,13 +115,13 @@ static int lmc__wants_unknown(const uint64_t reserved[4])
 LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *file,
                                                  enum lmc_dtype default_dtype)
 {
-    lmc__listing *const listing = &w->plan.listing;
+    lmc__listing *const l = &w->listing;
     enum lmc_status status;
     int is_small;
     size_t i;
     if (!file || w->in_file || w->is_finished || (unsigned)default_dtype >= LMC_DTYPE_COUNT)
         return LMC_ERR_ARGUMENT;
-    if (listing->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
+    if (l->n_files == UINT32_MAX - 1) return LMC_ERR_LIMIT;
     if (lmc__wants_unknown(file->reserved)) return LMC_ERR_UNSUPPORTED;
     for (i = 0; i < file->n_tensors && file->tensors; i++) {
         if (lmc__wants_unknown(file->tensors[i].reserved)) return LMC_ERR_UNSUPPORTED;
@@ -172,44 +132,36 @@ LMC__COLD static enum lmc_status lmc__begin_file(lmc_writer *w, const lmc_file *
     if (!is_small) LMC__TRY(lmc__write_group(w));
     w->body.size = 0;
     LMC__TRY(lmc__append_file(&w->body, file));
-    status = lmc__list_files(listing, w->body.data, w->body.size);
+    status = lmc__list_files(l, w->body.data, w->body.size);
     if (status != LMC_OK) return status == LMC_ERR_CORRUPT ? LMC_ERR_ARGUMENT : status;
-    if (is_small) {
-        lmc__begin_waiting(w);
-        return LMC_OK;
-    }
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    LMC__TRY(lmc__plan_file(&w->plan, file, default_dtype));
-    LMC__TRY(lmc__index_files(&w->index, listing, lmc__stream_at(listing, listing->n_streams - 1)));
-    lmc__index_file(&w->index, &w->plan.file);
-    w->in_file = 1;
-    w->run_left = 0;
+    w->file = &lmc__listed_at(l, l->n_files - 1)->file;
+    w->left = file->size == LMC_UNKNOWN_SIZE ? LMC__MAX_FILE_SIZE - 1 : file->size;
+    w->default_dtype = default_dtype;
     w->carry.size = 0;
-    lmc__begin_digester(&w->digester, &w->plan.file);
-    lmc__begin_hashes(&w->hasher, &w->plan.file);
-    return LMC_OK;
+    lmc__begin_digester(&w->digester, w->file);
+    if (w->options.content_hashes) LMC__TRY(lmc__begin_hashes(&w->digester, &w->hashes));
+    w->in_file = 1;
+    w->is_waiting = is_small;
+    if (is_small) return LMC_OK;
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__index_files(&w->index, l, lmc__stream_at(l, l->n_streams - 1)));
+    return lmc__plan_file(w, file);
 }
 
 /* Ends the file at hand, of which exactly as many bytes must have come as were promised; of a file
  * of unknown size, what is left becomes its last run. */
 static enum lmc_status lmc__end_file(lmc_writer *w)
 {
-    lmc__listed_file *f;
-    uint64_t size;
     size_t rest;
     if (!w->in_file) return LMC_ERR_ARGUMENT;
-    if (w->is_waiting) return lmc__end_waiting(w);
-    if (w->plan.file.size == LMC_UNKNOWN_SIZE) {
+    if (lmc__is_size_unknown(w)) {
         LMC__TRY(lmc__plan_blocks(w, w->carry.data, w->carry.size, &rest));
         LMC__TRY(lmc__encode_wave(w));
-    }
-    size = w->plan.file.size == LMC_UNKNOWN_SIZE ? w->plan.position : w->plan.file.size;
-    if (w->digester.absorbed != size) return LMC_ERR_ARGUMENT;
-    f = lmc__listed_at(&w->plan.listing, w->plan.file_number);
-    if (w->options.content_hashes) LMC__TRY(lmc__end_hashes(&w->hasher));
-    lmc__index_file_end(&w->index, &w->digester, &f->file, size);
-    lmc__stream_at(&w->plan.listing, f->stream)->size = size;
+    } else if (w->left != 0) return LMC_ERR_ARGUMENT;
     w->in_file = 0;
+    if (w->is_waiting) return lmc__end_waiting(w);
+    lmc__index_file_end(&w->index, &w->digester, w->file);
+    lmc__stream_at(&w->listing, w->listing.n_streams - 1)->size = w->file->size;
     return LMC_OK;
 }
 
@@ -272,14 +224,14 @@ LMC__COLD static enum lmc_status lmc__write_added_sections(lmc_writer *w)
     return at ? lmc__sink_write(w, w->sections.data, w->sections.size) : LMC_OK;
 }
 
-/* The metadata entries in order of their keys: w->body becomes a list of items. An item's name
- * points at the key within w->metadata, so the entry begins 8 bytes before it. */
+/* The metadata entries in order of their keys, to w->carry. An item's name points at the key within
+ * w->metadata, so the entry begins 8 bytes before it. */
 LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
 {
     const uint8_t *p = w->metadata.data;
-    uint32_t i;
     lmc__item *items;
-    w->body.size = 0; /* holds the items */
+    uint32_t i;
+    w->body.size = w->carry.size = 0; /* body holds the items */
     for (i = 0; i < w->n_metadata; i++) {
         const uint32_t key_size = lmc__load32(p), size = lmc__load32(p + 4);
         LMC__TRY(lmc__append_item(&w->body, p + 8, key_size, NULL, 0, NULL));
@@ -287,81 +239,55 @@ LMC__COLD static enum lmc_status lmc__sort_metadata(lmc_writer *w)
     }
     items = (lmc__item *)(void *)w->body.data;
     lmc__sort_items(items, w->n_metadata);
-    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
-}
-
-LMC__COLD static enum lmc_status lmc__append_metadata(lmc_writer *w)
-{
-    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
-    uint32_t i;
     for (i = 0; i < w->n_metadata; i++) {
-        const uint8_t *entry = items[i].name - 8;
-        LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, entry,
-                                 8 + (size_t)lmc__load32(entry) + lmc__load32(entry + 4)));
+        p = items[i].name - 8;
+        LMC__TRY(lmc__append(&w->carry, p, 8 + (size_t)lmc__load32(p) + lmc__load32(p + 4)));
     }
-    return LMC_OK;
+    return lmc__has_duplicates(items, w->n_metadata) ? LMC_ERR_ARGUMENT : LMC_OK;
 }
 
 /* The section of hashes, by the metadata, sorted. */
 LMC__COLD static enum lmc_status lmc__write_hashes(lmc_writer *w)
 {
-    const lmc__item *const items = (const lmc__item *)(const void *)w->body.data;
     lmc__buffer *const body = &w->run_head; /* there are no more runs */
-    lmc__sha256 sha;
-    uint32_t i;
-    LMC__TRY(lmc__state_files(&sha, &w->plan.listing, w->hasher.hashes.data, body)); /* its items */
-    for (i = 0; i < w->n_metadata; i++) lmc__state_metadata(&sha, items[i].name - 8);
     body->size = 0;
     LMC__TRY(lmc__append(body, NULL, LMC__HASH_BODY_SIZE)); /* zeros */
     body->data[0] = LMC__HASH_SHA256;
-    lmc__sha256_finish(&sha, body->data + LMC__HASH_HEAD_SIZE);
-    LMC__TRY(lmc__append(body, w->hasher.hashes.data, w->hasher.hashes.size));
-    LMC__TRY(lmc__index_section(&w->index, "hash", NULL, body->size));
-    return lmc__write_body(w, "hash", body);
+    LMC__TRY(lmc__hash_snapshot(body->data + LMC__HASH_HEAD_SIZE, &w->listing, w->hashes.data,
+                                w->carry.data, w->n_metadata, &w->body));
+    LMC__TRY(lmc__append(body, w->hashes.data, w->hashes.size));
+    return lmc__write_section(w, "hash", body);
 }
 
-/* Table of blocks, index and trailer. The index's CRC is that of its head, continued over the
- * entries. A file that has a trailer is complete.
- *
- *     | section header |   head   | entries of files and runs | metadata |  trailer  |
- *       section          head       w->index.entries, as it has grown      trailer
- *       '- Body_CRC ----------------------------------------------'
- *
- * The fingerprint takes the items out of the entries (spec 7.2), before the metadata is there. */
+/* Table of blocks, index and trailer. A file that has a trailer is complete. The fingerprint takes
+ * the items out of the entries (spec 7.2), before the metadata is there. */
 LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
-    uint8_t head[LMC__INDEX_BODY_SIZE], section[LMC__SECTION_HEADER_SIZE],
-        trailer[LMC__TRAILER_SIZE];
-    const lmc__kernels *k = w->coder.wave.k;
-    uint64_t n_sections, body_size, index_at;
-    if (w->in_file || w->is_finished || w->plan.listing.n_files == 0) return LMC_ERR_ARGUMENT;
+    uint8_t trailer[LMC__TRAILER_SIZE];
+    lmc__buffer *const entries = &w->index.entries;
+    uint64_t n_sections, index_at;
+    if (w->in_file || w->is_finished || w->listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
-    n_sections = (uint64_t)w->plan.listing.n_streams + w->n_runs + w->n_sections +
+    n_sections = (uint64_t)w->listing.n_streams + w->n_runs + w->n_sections +
                  (w->options.content_hashes != 0);
     if (n_sections > UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__identify_listing(&w->body, &w->plan.listing, w->fingerprint));
+    LMC__TRY(lmc__identify_listing(&w->body, &w->listing, w->fingerprint));
     LMC__TRY(lmc__sort_metadata(w));
     LMC__TRY(lmc__write_added_sections(w));
     if (w->options.content_hashes) LMC__TRY(lmc__write_hashes(w));
     LMC__TRY(lmc__index_run_end(&w->index));
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
-    LMC__TRY(lmc__append_metadata(w));
-    memcpy(head, w->header, sizeof w->header);
-    memcpy(head + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
-    lmc__store32(head + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
-    lmc__store32(head + LMC__INDEX_METADATA_AT, w->n_metadata);
-    body_size = sizeof head + (uint64_t)w->index.entries.size;
-    if (body_size > LMC__MAX_BODY_SIZE || body_size + sizeof section > w->index.limit)
+    LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
+    if (entries->size > LMC__MAX_BODY_SIZE ||
+        entries->size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
-    lmc__put_section_head(
-        section, "INDX", body_size,
-        k->crc32c(k->crc32c(0, head, sizeof head), w->index.entries.data, w->index.entries.size),
-        k);
-    LMC__TRY(lmc__sink_write(w, section, sizeof section));
-    LMC__TRY(lmc__sink_write(w, head, sizeof head));
-    LMC__TRY(lmc__sink_write(w, w->index.entries.data, w->index.entries.size));
-    lmc__put_trailer(trailer, index_at, w->offset - index_at, k);
+    memcpy(entries->data, w->header, LMC__HEADER_SIZE);
+    memcpy(entries->data + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
+    lmc__store32(entries->data + LMC__INDEX_SECTIONS_AT, (uint32_t)n_sections);
+    lmc__store32(entries->data + LMC__INDEX_METADATA_AT, w->n_metadata);
+    LMC__TRY(lmc__write_body(w, "INDX", entries));
+    lmc__put_trailer(trailer, index_at, w->offset - index_at, w->coder.wave.k);
     LMC__TRY(lmc__sink_write(w, trailer, sizeof trailer));
     w->is_finished = 1;
     return LMC_OK;
@@ -380,15 +306,11 @@ LMC_API enum lmc_status lmc_writer_begin_file(lmc_writer *w, const lmc_file *fil
 }
 LMC_API enum lmc_status lmc_writer_write(lmc_writer *w, const void *data, size_t size)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__write_waiting(w, (const uint8_t *)data, size)
-                                : lmc__write_bytes(w, (const uint8_t *)data, size));
+    LMC__STICKY(lmc__write_bytes(w, (const uint8_t *)data, size));
 }
 LMC_API enum lmc_status lmc_writer_write_stream(lmc_writer *w, const lmc_stream *stream)
 {
-    LMC__STICKY(!w->in_file     ? LMC_ERR_ARGUMENT
-                : w->is_waiting ? lmc__stream_waiting(w, stream)
-                                : lmc__write_stream(w, stream));
+    LMC__STICKY(lmc__write_stream(w, stream));
 }
 LMC_API enum lmc_status lmc_writer_end_file(lmc_writer *w) { LMC__STICKY(lmc__end_file(w)); }
 LMC_API enum lmc_status lmc_writer_add_metadata(lmc_writer *w, const char *key, const void *value,

@@ -40,120 +40,43 @@
 
 #define LMC__PENDING_SIZE ((size_t)16 << 20) /* of runs of files of unknown size */
 
-struct lmc_writer {
-    lmc__buffer body; /* the section at hand */
-    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
-     */
-    lmc__buffer metadata, sections;
-    lmc__buffer contents; /* what quantising made of the wave's blocks */
-    /* of the run at hand; its section, to be written before its first block */
-    lmc__buffer segments, run_head;
-    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
-     * size is unknown */
-    lmc__buffer carry;
-    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
-    lmc__buffer quantizers;
-    /* small files that wait to be written together: their bytes, one after another */
-    lmc__buffer group;
-    lmc_writer_options options;
-    enum lmc_status status; /* the first error stays */
-    /* bytes written, or about to be */
-    uint64_t offset;
-    lmc__coder coder;
-    lmc__index_builder index;
-    uint32_t n_runs, n_metadata, n_sections;
-    int is_finished;
-    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
-
-    lmc__planner plan;
-    int in_file;
-    lmc__digester digester;
-    lmc__hasher hasher; /* with options.content_hashes */
-
-    /* the run at hand; where it is from: */
-    lmc__run run;
-    lmc__planned_run planned;
-    uint64_t run_left; /* bytes of it that are in no job yet */
-    uint32_t block;    /* number of the next block */
-    int may_enlarge;   /* see lmc__choose_run_blocks */
-
-    size_t n_waiting; /* how many files wait, the last of the listing (writer_groups.h) */
-    /* where the bytes of the file at hand begin, if it is one of them */
-    size_t waiting_at;
-    int is_waiting;
-    int in_group;   /* they are being written */
-    int is_callers; /* the bytes at hand are in the caller's memory, and may change */
-    /* with a base: one of the files is not the base's, so nobody can restore over that */
-    int is_moved;
-};
-#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
-
-/* A file is at hand that ends when the caller says so. */
-static int lmc__is_size_unknown(const lmc_writer *w)
+/* Straight to the sink, behind what waits to be written. */
+static enum lmc_status lmc__sink_write(lmc_writer *w, const void *data, size_t size)
 {
-    return w->in_file && w->plan.file.size == LMC_UNKNOWN_SIZE;
+    if (size == 0) return LMC_OK;
+    LMC__TRY(lmc__drain(&w->coder));
+    LMC__TRY(w->coder.sink.write(w->coder.sink.user, data, size));
+    w->offset += size;
+    return LMC_OK;
 }
 
-/* All bytes before the first tensor are wanted at once. */
-static int lmc__is_header_wanted(const lmc_writer *w)
+/* Writes body as a section, without an entry in the index. No wave may be planned, whose blocks
+ * would come before. */
+static enum lmc_status lmc__write_body(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
-    return w->in_file && w->plan.header_size != 0;
+    uint8_t head[LMC__SECTION_HEADER_SIZE];
+    lmc__put_section_header(head, kind, body->data, body->size, w->coder.wave.k);
+    LMC__TRY(lmc__sink_write(w, head, sizeof head));
+    return lmc__sink_write(w, body->data, body->size);
 }
 
-/* Notes where the run's blocks are, for who reads them back. */
-static enum lmc_status lmc__add_written_run(lmc_writer *w)
+/* Writes body as a section, and its entry to the index. The format limits it to 2^40 bytes. */
+static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind, const lmc__buffer *body)
 {
-    const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
-                                      w->plan.block_crcs.size / 4 + w->coder.n_jobs,
-                                      w->run.block_size};
-    return w->options.read_back ? lmc__append(&w->plan.written, &written, sizeof written) : LMC_OK;
+    const uint64_t size = body->size;
+    if (size > LMC__MAX_BODY_SIZE) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__index_section(&w->index, kind, body->data, size));
+    return lmc__write_body(w, kind, body);
 }
 
 LMC__COLD static enum lmc_status lmc__write_run_head(lmc_writer *w)
 {
-    const lmc__segment *const segments = (const lmc__segment *)(const void *)w->plan.segments.data;
     lmc__buffer *const head = &w->run_head;
-    lmc__run run;
-    memset(&run, 0, sizeof run);
-    run.size = w->planned.size;
-    run.block_size = w->planned.block_size;
-    run.prediction = w->planned.prediction.kind;
-    run.conversion = w->planned.prediction.conversion;
-    run.n_segments = (uint32_t)(w->plan.segments.size / sizeof *segments);
     head->size = 0;
     LMC__TRY(lmc__append(head, NULL, LMC__SECTION_HEADER_SIZE));
-    LMC__TRY(lmc__append_run(head, &run));
-    LMC__TRY(lmc__append_segments(head, segments, run.n_segments));
+    LMC__TRY(lmc__append_run(head, &w->run));
     lmc__put_section_header(head->data, "RUN ", head->data + LMC__SECTION_HEADER_SIZE,
                             head->size - LMC__SECTION_HEADER_SIZE, w->coder.wave.k);
-    return LMC_OK;
-}
-
-/* Begins the run of the bytes that come next: see lmc__plan_run. What it says is written down,
- * and read again as every reader will. */
-LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
-                                                size_t available)
-{
-    const lmc__listing *const listing = &w->plan.listing;
-    uint64_t position = w->plan.position;
-    LMC__TRY(w->in_group ? lmc__plan_group_run(&w->plan, &w->planned)
-                         : lmc__plan_run(&w->plan, data, available, &w->planned));
-    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
-    LMC__TRY(lmc__plan_segments(&w->plan, &w->planned));
-    LMC__TRY(lmc__write_run_head(w));
-    w->segments.size = 0;
-    LMC__TRY(lmc__parse_run(&w->run, &w->segments, w->run_head.data + LMC__SECTION_HEADER_SIZE,
-                            w->run_head.size - LMC__SECTION_HEADER_SIZE, listing,
-                            listing->n_streams - 1, &position));
-    LMC__TRY(lmc__add_run(&w->plan.origin, &w->run));
-    LMC__TRY(lmc__set_coder(&w->coder, w->run.block_size, lmc_dtype_width(w->planned.dtype), 0));
-    w->n_runs++;
-    w->block = 0;
-    w->may_enlarge = w->options.log2_block == 0 && !w->planned.quant &&
-                     w->planned.dtype != LMC_AUTO && w->run.prediction == LMC__PREDICT_BASE &&
-                     w->run.size > w->run.block_size;
-    w->run_left = w->run.size;
-    w->plan.position = position;
     return LMC_OK;
 }
 
@@ -166,8 +89,8 @@ LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *da
  * block takes beside its changes. The section of the run is not written yet. */
 LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uint8_t *data)
 {
-    const unsigned width = lmc_dtype_width(w->planned.dtype);
-    const size_t step = w->planned.block_size / LMC__COMPARED_PIECES,
+    const unsigned width = lmc_dtype_width(w->dtype);
+    const size_t step = w->run.block_size / LMC__COMPARED_PIECES,
                  per_piece = LMC__COMPARED_SIZE / width;
     uint8_t base[LMC__COMPARED_SIZE];
     size_t piece, i, n_changed = 0;
@@ -175,15 +98,14 @@ LMC__COLD static enum lmc_status lmc__choose_run_blocks(lmc_writer *w, const uin
     if (step < LMC__COMPARED_SIZE) return LMC_OK;
     for (piece = 0; piece < LMC__COMPARED_PIECES; piece++) {
         const uint8_t *const src = data + piece * step;
-        LMC__TRY(lmc__read_prediction(&w->plan.origin, &w->run, piece * step, base, sizeof base));
+        LMC__TRY(lmc__read_prediction(&w->origin, &w->run, piece * step, base, sizeof base));
         for (i = 0; i < per_piece; i++)
             n_changed += memcmp(src + i * width, base + i * width, width) != 0;
     }
     if (n_changed * 32 >= LMC__COMPARED_PIECES * per_piece) return LMC_OK;
-    w->planned.block_size <<= LMC__SPARSE_MORE_LOG2;
-    w->run.block_size = w->planned.block_size;
+    w->run.block_size <<= LMC__SPARSE_MORE_LOG2;
     LMC__TRY(lmc__write_run_head(w));
-    return lmc__set_coder(&w->coder, w->planned.block_size, width, 0);
+    return lmc__set_coder(&w->coder, w->run.block_size, width, 0);
 }
 
 /* Encodes the wave that is planned; beside that, what the wave before has made is written. Then
@@ -194,33 +116,57 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
     lmc__coder *c = &w->coder;
     const size_t n = c->n_jobs;
     uint64_t size = 0;
-    size_t i;
+    size_t i, k;
     if (n == 0) return LMC_OK;
     c->read_portion = c->out[c->out_number].size; /* as much as it codes, so no step waits long */
     LMC__TRY(lmc__run_step(c));
-    w->digester.fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_pieces(c, &w->digester);
     for (i = 0; i < n; i++) {
-        const lmc__job *job = &lmc__job_at(c, i)->job;
-        const uint8_t *const content = lmc__job_at(c, i)->content;
-        const size_t head_size = lmc__job_at(c, i)->head_size;
-        const uint8_t *start = job->dst - head_size;
-        if (w->options.content_hashes && !w->in_group)
-            LMC__TRY(lmc__hash_content(&w->hasher, content ? content : job->src, job->src_size));
+        const lmc__snapshot_job *const block_job = lmc__job_at(c, i);
+        const lmc__job *const job = &block_job->job;
+        const size_t head_size = block_job->head_size;
+        const uint8_t *start = job->dst - head_size,
+                      *content = block_job->content ? block_job->content : job->src;
+        if (block_job->n_pieces) /* the index has grown */
+            lmc__index_fingerprints(&w->index, &w->digester);
+        for (k = 0; k < block_job->n_pieces; k++) {
+            const lmc__piece *const piece = lmc__piece_at(c, block_job, k);
+            lmc__absorb_piece(&w->digester, piece, content);
+            content += piece->size;
+        }
         if (head_size)
             LMC__TRY(lmc__index_section(&w->index, "RUN ", start + LMC__SECTION_HEADER_SIZE,
                                         head_size - LMC__SECTION_HEADER_SIZE));
         LMC__TRY(lmc__index_block(&w->index, job->dst_size, job->dst));
         if (w->options.read_back)
-            LMC__TRY(lmc__append(&w->plan.block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
+            LMC__TRY(lmc__append(&w->block_crcs, job->dst + LMC__CONTENT_CRC_AT, 4));
         LMC__TRY(lmc__add_part(c, start, head_size + job->dst_size));
         w->offset += head_size + job->dst_size;
         size += job->src_size;
     }
-    w->contents.size = 0;
+    w->contents.size = c->pieces.size = 0;
     c->out_number ^= 1;
     c->out[c->out_number].size = 0;
     return lmc__report_progress(c, size);
+}
+
+/* Begins the run of the bytes that come next: see lmc__plan_run. */
+LMC__COLD static enum lmc_status lmc__begin_run(lmc_writer *w, const uint8_t *data,
+                                                size_t available)
+{
+    lmc__run *const run = &w->run;
+    LMC__TRY(lmc__plan_run(w, data, available));
+    if (w->n_runs == UINT32_MAX) return LMC_ERR_LIMIT;
+    LMC__TRY(lmc__write_run_head(w));
+    LMC__TRY(lmc__add_run(&w->origin, run));
+    LMC__TRY(lmc__set_coder(&w->coder, run->block_size, lmc_dtype_width(w->dtype), 0));
+    w->n_runs++;
+    w->block = 0;
+    w->may_enlarge = w->options.log2_block == 0 && !w->quant && w->dtype != LMC_AUTO &&
+                     run->prediction == LMC__PREDICT_BASE && run->size > run->block_size;
+    w->run_left = run->size;
+    w->position += run->size;
+    return run->prediction == LMC__PREDICT_OWN && !lmc__is_encoded(w) ? lmc__encode_wave(w)
+                                                                      : LMC_OK;
 }
 
 /* Room in `out` for all that the wave may get: pointers into it from now on. A sixteenth more is
@@ -228,11 +174,11 @@ static enum lmc_status lmc__encode_wave(lmc_writer *w)
 static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t head_size)
 {
     lmc__coder *const c = &w->coder;
-    const uint64_t size = lmc__get_wave_size(c, w->planned.block_size);
+    const uint64_t size = lmc__get_wave_size(c, w->run.block_size);
     LMC__TRY(lmc__reserve(out, size + size / 16 + head_size));
     /* A prediction is no larger than its slot. Room is made for all of the wave, also for runs
      * that have none. */
-    if (w->plan.origin.base || w->plan.origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
+    if (w->origin.base || w->origin.read_back || w->run.prediction != LMC__PREDICT_ZERO)
         LMC__TRY(lmc__reserve(&c->base, out->cap));
     return w->options.content_hashes && (w->options.may_quantize || w->is_callers)
                ? lmc__reserve(&w->contents, out->cap)
@@ -244,36 +190,40 @@ static enum lmc_status lmc__begin_wave(lmc_writer *w, lmc__buffer *out, size_t h
 static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_t size)
 {
     lmc__coder *const c = &w->coder;
-    const lmc__quant_params *const quant = w->planned.quant;
     const uint64_t at = w->run.size - w->run_left; /* within the run */
     const size_t head_size = w->block == 0 ? w->run_head.size : 0,
                  slot = head_size + lmc_block_bound(size);
     lmc__buffer *out = &c->out[c->out_number];
     lmc__snapshot_job *block_job;
     lmc__job *job;
-    if (c->n_jobs &&
-        (slot > out->cap - out->size || (w->run.prediction == LMC__PREDICT_OWN &&
-                                         !lmc__is_encoded(&w->plan, &w->run, at, size)))) {
+    if (c->n_jobs && slot > out->cap - out->size) {
         LMC__TRY(lmc__encode_wave(w));
         out = &c->out[c->out_number];
     }
-    if (c->n_jobs == 0) LMC__TRY(lmc__begin_wave(w, out, head_size));
-    if (w->block == 0) LMC__TRY(lmc__add_written_run(w));
+    if (c->n_jobs == 0) {
+        LMC__TRY(lmc__begin_wave(w, out, head_size));
+        w->wave_start = w->run.start + at;
+    }
+    if (w->block == 0 && w->options.read_back) { /* who reads it back wants to know where it is */
+        const lmc__written_run written = {{w->run.stream, w->run.start, w->run.start + w->run.size},
+                                          w->block_crcs.size / 4 + c->n_jobs,
+                                          w->run.block_size};
+        LMC__TRY(lmc__append(&w->written, &written, sizeof written));
+    }
     LMC__TRY(lmc__add_job(c, &block_job));
     job = &block_job->job;
     if (w->run.prediction != LMC__PREDICT_ZERO) {
         uint8_t *const base = c->base.data + c->base.size;
         c->base.size += size;
-        const enum lmc_status status =
-            lmc__read_prediction(&w->plan.origin, &w->run, at, base, size);
+        const enum lmc_status status = lmc__read_prediction(&w->origin, &w->run, at, base, size);
         if (status == LMC_OK) job->base = base;
-        else if (status != LMC_ERR_CHANGED || quant) return status;
+        else if (status != LMC_ERR_CHANGED || w->quant) return status;
         /* else a twin that has changed predicts nothing */
     }
     if (head_size) memcpy(out->data + out->size, w->run_head.data, head_size);
     block_job->head_size = head_size;
     block_job->may_change = w->is_callers;
-    if ((quant || w->is_callers) && w->options.content_hashes) {
+    if ((w->quant || w->is_callers) && w->options.content_hashes) {
         block_job->content = w->contents.data + w->contents.size;
         w->contents.size += size;
     }
@@ -281,11 +231,13 @@ static enum lmc_status lmc__plan_block(lmc_writer *w, const uint8_t *data, size_
     job->src_size = size;
     job->dst = out->data + out->size + head_size;
     job->dst_size = slot - head_size;
-    job->dtype = w->planned.dtype;
+    job->dtype = w->dtype;
     job->level = w->options.level;
     job->is_ungrouped = !(lmc__get_features(w->header) & (LMC__FEATURE_BASE | LMC__FEATURE_OWN));
-    job->quant = quant;
-    job->first_element = quant ? (w->run.start + at - w->planned.quantized_from) / quant->width : 0;
+    job->quant = w->quant;
+    if (w->quant) /* the run is of one tensor, or a part of it */
+        job->first_element =
+            (w->run.start + at - w->file->tensors[w->next].offset) / w->quant->width;
     job->number = w->block++;
     out->size += slot;
     w->run_left -= size;
@@ -299,9 +251,9 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
 {
     while (size != 0) {
         size_t n;
-        if (lmc__is_header_wanted(w) && size < w->plan.header_size) break;
+        if (size < w->header_size) break;
         if (w->run_left == 0) LMC__TRY(lmc__begin_run(w, data, size));
-        n = (size_t)lmc__min64(w->planned.block_size, w->run_left);
+        n = (size_t)lmc__min64(w->run.block_size, w->run_left);
         if (n > size) break;
         if (w->may_enlarge) {
             LMC__TRY(lmc__choose_run_blocks(w, data));
@@ -315,25 +267,28 @@ static enum lmc_status lmc__plan_blocks(lmc_writer *w, const uint8_t *data, size
     return LMC_OK;
 }
 
-/* So many bytes are coded together: a block, all before the first tensor if they are wanted, or a
- * run of a file of unknown size. */
-static size_t lmc__get_whole(const lmc_writer *w)
-{
-    return lmc__is_size_unknown(w)    ? LMC__PENDING_SIZE
-           : lmc__is_header_wanted(w) ? w->plan.header_size
-                                      : (size_t)lmc__min64(w->planned.block_size, w->run_left);
-}
-
-/* The file's next bytes, which must stay until this returns; so a wave is encoded, however small.
- * First those that make what waits in carry whole (or not yet, if the block turns out to be
- * larger), then whole ones where they are; the rest waits in carry. */
+/* The file's next bytes. Of a file that waits they are copied, and absorbed from there.
+ *
+ * Else they must stay until this returns; so a wave is encoded, however small. First those that
+ * make what waits in carry whole (or not yet, if the block turns out to be larger), then whole ones
+ * where they are; the rest waits in carry. */
 static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_t size)
 {
     const int is_unknown = lmc__is_size_unknown(w);
     size_t rest = w->carry.size, n;
-    if (is_unknown && w->plan.position + rest >= LMC__MAX_FILE_SIZE - size) return LMC_ERR_LIMIT;
+    if (size > w->left) return is_unknown ? LMC_ERR_LIMIT : LMC_ERR_ARGUMENT;
+    w->left -= size;
+    if (w->is_waiting) {
+        LMC__TRY(lmc__append(&w->group, data, size));
+        lmc__absorb_bytes(&w->digester, w->coder.wave.k, w->group.data + w->group.size - size,
+                          size);
+        return LMC_OK;
+    }
     while (rest) {
-        const size_t missing = lmc__get_whole(w) - w->carry.size;
+        const size_t whole = is_unknown       ? LMC__PENDING_SIZE
+                             : w->header_size ? w->header_size
+                                              : (size_t)lmc__min64(w->run.block_size, w->run_left),
+                     missing = whole - w->carry.size;
         LMC__TRY(lmc__reserve(&w->carry, missing));
         n = lmc__min(size, missing);
         LMC__TRY(lmc__append(&w->carry, data, n));
@@ -359,7 +314,7 @@ static enum lmc_status lmc__write_span(lmc_writer *w, const uint8_t *data, size_
 
 static enum lmc_status lmc__write_bytes(lmc_writer *w, const uint8_t *data, size_t size)
 {
-    if (!data && size) return LMC_ERR_ARGUMENT;
+    if (!w->in_file || (!data && size)) return LMC_ERR_ARGUMENT;
     if (size == 0) return LMC_OK;
     w->is_callers = 1;
     LMC__TRY(lmc__write_span(w, data, size));
@@ -383,12 +338,10 @@ static enum lmc_status lmc__write_stream(lmc_writer *w, const lmc_stream *stream
         lmc__get_block_size(LMC_U64, lmc__limit_log2_block(LMC_U64, w->options.log2_block), 1)
         << (w->options.base && w->options.log2_block == 0 ? LMC__SPARSE_MORE_LOG2 : 0);
     const uint64_t span = is_unknown ? LMC__PENDING_SIZE : lmc__get_wave_size(c, block);
-    uint64_t left;
+    uint64_t left = w->left; /* to be read */
     unsigned number = 0;
-    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
+    if (!w->in_file || !stream || !stream->read) return LMC_ERR_ARGUMENT;
     if (span > SIZE_MAX / 4) return LMC_ERR_SIZE;
-    left = (is_unknown ? LMC__MAX_FILE_SIZE : w->plan.file.size) -
-           (w->plan.position - w->run_left) - w->carry.size;
     c->stream = *stream;
     c->ended = 0;
     LMC__TRY(lmc__reserve(&c->in[0], span + LMC__LINE));

@@ -25,8 +25,8 @@
  * sizes, so small files wait in memory:
  *
  *     begin_file -> listed and checked at once, as a stream of its own; keeps its number
- *     write      -> w->group
- *     end_file   -> written if it is full
+ *     write      -> w->group, and absorbed
+ *     end_file   -> facts; all are written if they are enough
  *     anything else, finish -> streams are joined to one -> section, facts, runs, blocks
  *
  * A group prevents restoring over the base, where a block goes to one file (in_place.h). So with a
@@ -44,64 +44,10 @@ static int lmc__is_small_file(lmc_writer *w, const lmc_file *file, enum lmc_dtyp
         default_dtype != LMC_AUTO ||
         file->size >= lmc__get_block_size(LMC_AUTO, w->options.log2_block, 0))
         return 0;
-    if (w->plan.origin.base &&
-        !lmc__match_item(&w->plan.origin, file->path, file->path, "", file->size))
+    if (w->origin.base && !lmc__match_item(&w->origin, file->path, file->path, "", file->size))
         w->is_moved = 1;
-    return !w->plan.origin.base || w->is_moved || w->options.group_files > 1;
+    return !w->origin.base || w->is_moved || w->options.group_files > 1;
 }
-
-static void lmc__begin_waiting(lmc_writer *w)
-{
-    w->plan.file = lmc__listed_at(&w->plan.listing, w->plan.listing.n_files - 1)->file;
-    w->plan.header_size = 0;
-    w->waiting_at = w->group.size;
-    w->n_waiting++;
-    w->is_waiting = w->in_file = 1;
-}
-
-static uint64_t lmc__get_waiting_size(const lmc_writer *w)
-{
-    return w->plan.file.size - (w->group.size - w->waiting_at);
-}
-
-static enum lmc_status lmc__write_waiting(lmc_writer *w, const uint8_t *data, size_t size)
-{
-    if ((!data && size) || size > lmc__get_waiting_size(w)) return LMC_ERR_ARGUMENT;
-    return lmc__append(&w->group, data, size);
-}
-
-static enum lmc_status lmc__stream_waiting(lmc_writer *w, const lmc_stream *stream)
-{
-    if (!stream || !stream->read) return LMC_ERR_ARGUMENT;
-    LMC__TRY(lmc__reserve(&w->group, lmc__get_waiting_size(w)));
-    while (lmc__get_waiting_size(w) != 0) {
-        const size_t most = (size_t)lmc__get_waiting_size(w); /* less than a block */
-        size_t n = 0;
-        LMC__TRY(stream->read(stream->user, w->group.data + w->group.size, most, &n));
-        if (n > most) return LMC_ERR_READ;
-        if (n == 0) break;
-        w->group.size += n;
-    }
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__index_waiting(lmc_writer *w, lmc_file *file, const uint8_t *data)
-{
-    lmc__digester *const d = &w->digester;
-    lmc__index_file(&w->index, file);
-    lmc__begin_digester(d, file);
-    d->fingerprints = lmc__index_fingerprints(&w->index);
-    lmc__absorb_bytes(d, w->coder.wave.k, data, (size_t)file->size);
-    if (w->options.content_hashes) {
-        lmc__begin_hashes(&w->hasher, file);
-        LMC__TRY(lmc__hash_content(&w->hasher, data, (size_t)file->size));
-        LMC__TRY(lmc__end_hashes(&w->hasher));
-    }
-    lmc__index_file_end(&w->index, d, file, file->size);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__write_section(lmc_writer *w, const char *kind); /* writer.h */
 
 LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__listing *l,
                                                    size_t n)
@@ -120,8 +66,8 @@ LMC__COLD static enum lmc_status lmc__append_group(lmc__buffer *out, const lmc__
 
 LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
 {
-    lmc__listing *const l = &w->plan.listing;
-    const lmc__stream *stream;
+    lmc__listing *const l = &w->listing;
+    const uint8_t *facts = w->group_facts.data;
     size_t i, rest = 0;
     if (w->n_waiting == 0) return LMC_OK;
     w->body.size = 0;
@@ -129,28 +75,33 @@ LMC__COLD static enum lmc_status lmc__write_group(lmc_writer *w)
     /* Their streams become one; they keep their numbers, and were checked when they came. */
     for (i = 0; i < w->n_waiting; i++) lmc__remove_stream(l);
     LMC__TRY(lmc__parse_stream(l, w->body.data, w->body.size));
-    LMC__TRY(lmc__write_section(w, "FILE"));
-    stream = lmc__stream_at(l, l->n_streams - 1);
-    LMC__TRY(lmc__index_files(&w->index, l, stream));
-    for (i = stream->first_file; i < l->n_files; i++) {
-        lmc__listed_file *const f = lmc__listed_at(l, i);
-        LMC__TRY(lmc__index_waiting(w, &f->file, w->group.size ? w->group.data + f->start : NULL));
+    LMC__TRY(lmc__write_section(w, "FILE", &w->body));
+    LMC__TRY(lmc__grow_index(&w->index, &w->index.entries, facts, w->group_facts.size));
+    w->next = l->n_files - w->n_waiting;
+    for (i = w->next; i < l->n_files; i++) {
+        lmc_file *const file = &lmc__listed_at(l, i)->file;
+        file->crc = lmc__load32(facts);
+        lmc__keep_fingerprints(file, facts + 4);
+        facts += 4 + LMC_FINGERPRINT_SIZE;
     }
     w->in_group = 1;
-    w->plan.position = 0;
-    w->run_left = 0;
+    w->position = w->run_left = 0;
     if (w->group.size) LMC__TRY(lmc__plan_blocks(w, w->group.data, w->group.size, &rest));
     LMC__TRY(lmc__encode_wave(w));
     w->in_group = 0;
-    w->n_waiting = 0;
-    w->group.size = 0;
+    w->n_waiting = w->group.size = w->group_facts.size = 0;
     return LMC_OK;
 }
 
 static enum lmc_status lmc__end_waiting(lmc_writer *w)
 {
-    if (lmc__get_waiting_size(w) != 0) return LMC_ERR_ARGUMENT;
-    w->is_waiting = w->in_file = 0;
+    lmc__digester *const d = &w->digester;
+    LMC__TRY(lmc__append(&w->group_facts, NULL, 4 + LMC_FINGERPRINT_SIZE));
+    d->fingerprints = w->group_facts.data + w->group_facts.size - LMC_FINGERPRINT_SIZE;
+    lmc__finish_digester(d);
+    lmc__store32(d->fingerprints - 4, d->file_crc);
+    w->n_waiting++;
+    w->is_waiting = 0;
     return w->group.size >= LMC__GROUP_SIZE || w->n_waiting >= LMC__GROUP_FILES
                ? lmc__write_group(w)
                : LMC_OK;

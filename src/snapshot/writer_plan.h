@@ -8,9 +8,12 @@
 #include "quantise/quantizer.h"
 #include "tensor/tensor.h"
 #include "snapshot/buffer.h"
+#include "snapshot/fingerprint.h"
+#include "snapshot/pipeline.h"
 #include "snapshot/files.h"
 #include "snapshot/texts.h"
 #include "snapshot/runs.h"
+#include "snapshot/index_entries.h"
 #include "snapshot/origin.h"
 #include "snapshot/work.h"
 #ifndef LMC_NO_ENCODER
@@ -69,73 +72,99 @@ typedef struct lmc__gap {
     uint64_t offset, size; /* 0: none */
 } lmc__gap;
 
-/* What a plan is made from. Nothing of it changes while a run is written, but for position. */
-typedef struct lmc__planner {
-    lmc__buffer quantized; /* lmc__quantized_range, of all files */
+struct lmc_writer {
+    lmc__buffer body; /* the section at hand */
+    /* metadata entries, encoded, in the order they came; ancillary sections, each with its header
+     */
+    lmc__buffer metadata, sections;
+    lmc__buffer contents; /* what quantising made of the wave's blocks */
+    lmc__buffer hashes;   /* of all files, with options.content_hashes */
+    /* of the run at hand; its section, to be written before its first block */
+    lmc__buffer segments, run_head;
+    /* bytes of the file that are in no job yet: the beginning of a block; of a run if the file's
+     * size is unknown */
+    lmc__buffer carry;
+    /* lmc_quantizer *, of files that were copied: the writer's own (copy.h) */
+    lmc__buffer quantizers;
+    /* small files that wait to be written together (writer_groups.h): their bytes, one after
+     * another; CRC and fingerprint of each */
+    lmc__buffer group, group_facts;
     /* with read_back: lmc__written_run, of all runs; u32, the CRC of each block's content, as far
-     * as they are encoded; and a block that was read back: block_number */
-    lmc__buffer written, block_crcs, block;
-    /* lmc__segment: of the run that is begun */
-    lmc__buffer segments;
-    const lmc_writer_options *options;
-    lmc__origin origin;    /* where predictions come from; reads back by lmc__read_written */
-    uint64_t block_number; /* plus 1; 0: none */
-    /* all files so far. Each is a stream of its own, so both have one number */
-    lmc__listing listing;
-    /* the file at hand, and its number */
-    lmc_file file;
-    uint32_t file_number;
-    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
-    int has_quantizer;            /* one of the file's tensors does */
-    uint64_t position;            /* bytes of the file that are in runs begun so far */
-    size_t next_tensor;           /* the first that does not end before position, or a lower one */
-    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
-    size_t header_size;
+     * as they are encoded; and a block that was read back: read_block */
+    lmc__buffer written, block_crcs, block_read;
+    lmc_writer_options options;
+    enum lmc_status status; /* the first error stays */
+    uint64_t offset;        /* bytes written, or about to be */
+    lmc__coder coder;
+    lmc__index_builder index;
+    lmc__listing listing; /* all files so far; one that waits is a stream of its own */
+    lmc__origin origin;   /* where predictions come from; reads back by lmc__read_written */
+    uint64_t read_block;  /* number of that block, plus 1; 0: none */
+    uint32_t n_runs, n_metadata, n_sections;
+    int is_finished;
+    uint8_t header[LMC__HEADER_SIZE], fingerprint[LMC_FINGERPRINT_SIZE];
     lmc__reach reach; /* what it costs to read all predictions so far */
     /* the last ones, each of another size; the next goes where the oldest is */
     lmc__gap gaps[LMC__MAX_GAPS];
     unsigned next_gap;
-} lmc__planner;
-#define LMC__PLANNER_BUFFERS LMC__ROW(lmc__planner, quantized, options)
+    size_t n_waiting; /* how many files wait, the last of the listing */
+    int in_group;     /* they are being written */
+    int is_callers;   /* the bytes at hand are in the caller's memory, and may change */
+    /* with a base: one of the files is not the base's, so nobody can restore over that */
+    int is_moved;
+
+    /* the file at hand, in the listing */
+    int in_file, is_waiting;
+    lmc_file *file;
+    uint64_t left;                /* bytes of it that are still to come, at most */
+    enum lmc_dtype default_dtype; /* of bytes that are in no tensor */
+    lmc__digester digester;
+    uint64_t position; /* bytes of its stream that are in runs begun so far */
+    size_t next;       /* the first unit that does not end before position, or a lower one */
+    /* of the bytes before the first tensor, which are wanted at once; 0: they are not */
+    size_t header_size;
+
+    /* the run at hand; where it is from: */
+    lmc__run run;
+    enum lmc_dtype dtype;
+    const lmc__quant_params *quant; /* or NULL */
+    int is_shared;                  /* by several tensors, and their blocks are finer */
+    uint64_t run_left;              /* bytes of it that are in no job yet */
+    uint64_t wave_start;            /* of the wave that is planned, within the stream */
+    uint32_t block;                 /* number of the next block */
+    int may_enlarge;                /* see lmc__choose_run_blocks */
+};
+#define LMC__WRITER_BUFFERS LMC__ROW(lmc_writer, body, options)
+
+/* A file is at hand that ends when the caller says so. */
+static int lmc__is_size_unknown(const lmc_writer *w)
+{
+    return w->in_file && w->file->size == LMC_UNKNOWN_SIZE;
+}
 
 /* -- what was written, as it can be read back -- */
 
-/* A tensor that the caller has otherwise than the snapshot: it was quantised on its way. */
-typedef struct lmc__quantized_range {
-    lmc__range range;
-    const lmc__quant_params *quant;
-} lmc__quantized_range;
-
-static const lmc__quantized_range *lmc__quantized_at(const lmc__planner *p, size_t i)
+/* Of the file's tensors the first that does not end before offset. */
+static size_t lmc__find_tensor(const lmc_file *file, uint64_t offset)
 {
-    return (const lmc__quantized_range *)(const void *)p->quantized.data + i;
-}
-
-/* Number i is there, and has bytes of [offset, end) of that file. */
-static int lmc__is_quantized_in(const lmc__planner *p, size_t i, size_t file_number, uint64_t end)
-{
-    return i < p->quantized.size / sizeof(lmc__quantized_range) &&
-           lmc__quantized_at(p, i)->range.stream == file_number &&
-           lmc__quantized_at(p, i)->range.start < end;
-}
-
-/* The first that does not end before offset of that file; those behind it follow in order. */
-static size_t lmc__find_quantized(const lmc__planner *p, size_t file_number, uint64_t offset)
-{
-    return lmc__find_stream_range(&p->quantized, sizeof(lmc__quantized_range), file_number, offset);
+    size_t i;
+    LMC__FIND_FIRST(i, 0, file->n_tensors,
+                    file->tensors[i].offset + file->tensors[i].size <= offset);
+    return i;
 }
 
 /* Pieces of those bytes can be read as the snapshot has them: no updates, which want a second
  * moment, nor parts of elements. */
-static int lmc__is_readable(const lmc__planner *p, size_t file_number, uint64_t offset,
-                            uint64_t size)
+static int lmc__is_readable(const lmc_file *file, uint64_t offset, uint64_t size)
 {
-    size_t i = lmc__find_quantized(p, file_number, offset);
-    for (; lmc__is_quantized_in(p, i, file_number, offset + size); i++) {
-        const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-        const lmc__quant_params *const quant = lmc__quantized_at(p, i)->quant;
-        if (quant->is_predicted || (r->start - offset) % quant->width ||
-            (offset + size < r->end && (offset + size - r->start) % quant->width))
+    const uint64_t end = offset + size;
+    size_t i = lmc__find_tensor(file, offset);
+    for (; i < file->n_tensors && file->tensors[i].offset < end; i++) {
+        const lmc_tensor *const t = &file->tensors[i];
+        const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+        if (quant && !quant->is_recovered &&
+            (quant->is_predicted || (t->offset - offset) % quant->width ||
+             (end < t->offset + t->size && (end - t->offset) % quant->width)))
             return 0;
     }
     return 1;
@@ -148,63 +177,53 @@ typedef struct lmc__written_run {
     size_t block_size;
 } lmc__written_run;
 
-/* A block of one. */
-typedef struct lmc__written_block {
-    uint64_t number, start;
-    size_t size;
-} lmc__written_block;
-
-static lmc__written_block lmc__find_block(const lmc__planner *p, size_t stream, uint64_t position)
+/* The number of the block that has that byte of a stream, and where it lies. */
+static uint64_t lmc__find_block(const lmc_writer *w, size_t stream, uint64_t position,
+                                lmc__range *block)
 {
     const lmc__written_run *const run =
-        (const lmc__written_run *)(const void *)p->written.data +
-        lmc__find_stream_range(&p->written, sizeof *run, stream, position);
+        (const lmc__written_run *)(const void *)w->written.data +
+        lmc__find_stream_range(&w->written, sizeof *run, stream, position);
     const uint64_t i = (position - run->range.start) / run->block_size;
-    lmc__written_block block;
-    block.number = run->first_block + i;
-    block.start = run->range.start + i * run->block_size;
-    block.size = (size_t)lmc__min64(run->block_size, run->range.end - block.start);
-    return block;
+    block->start = run->range.start + i * run->block_size;
+    block->end = lmc__min64(block->start + run->block_size, run->range.end);
+    return run->first_block + i;
 }
 
-/* What predicts bytes [offset, offset + size) of a run, of its own snapshot, is encoded. */
-static int lmc__is_encoded(const lmc__planner *p, const lmc__run *run, uint64_t offset, size_t size)
+/* What predicts the run, of its own snapshot, is encoded. */
+static int lmc__is_encoded(const lmc_writer *w)
 {
-    const unsigned scale = lmc__prediction_scale(run);
-    const uint64_t start = run->start + offset, end = start + size;
     uint32_t i;
-    for (i = lmc__find_segment(run, start); i < run->n_segments; i++) {
-        const lmc__segment *const s = &run->segments[i];
-        const lmc__listed_file *f;
-        uint64_t last;
-        if (s->start >= end) break;
-        if (s->base == 0) continue;
-        f = lmc__listed_at(&p->listing, s->base - 1);
-        last = f->start + s->base_offset + scale * (lmc__min64(end, s->start + s->size) - s->start);
-        if (lmc__find_block(p, f->stream, last - 1).number >= p->block_crcs.size / 4) return 0;
+    for (i = 0; i < w->run.n_segments; i++) {
+        const lmc__segment *const s = &w->run.segments[i];
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, s->base ? s->base - 1 : 0);
+        if (s->base && f->stream == w->run.stream &&
+            f->start + s->base_offset + lmc__prediction_scale(&w->run) * s->size > w->wave_start)
+            return 0;
     }
     return 1;
 }
 
 /* Bytes of a stream, of one file or several, as the caller has them, quantised where the
  * snapshot is. */
-static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, uint64_t position,
+static enum lmc_status lmc__read_caller(const lmc_writer *w, size_t stream, uint64_t position,
                                         uint8_t *dst, size_t size)
 {
-    size_t number = lmc__find_file(&p->listing, lmc__stream_at(&p->listing, stream), position);
+    size_t number = lmc__find_file(&w->listing, lmc__stream_at(&w->listing, stream), position);
     for (; size != 0; number++) {
-        const lmc__listed_file *const f = lmc__listed_at(&p->listing, number);
+        const lmc__listed_file *const f = lmc__listed_at(&w->listing, number);
         const uint64_t offset = position - f->start;
         const size_t part = (size_t)lmc__min64(size, f->file.size - offset);
-        size_t i = lmc__find_quantized(p, number, offset);
-        if (part) LMC__TRY(p->options->read_back(p->options->user, number, offset, dst, part));
-        for (; lmc__is_quantized_in(p, i, number, offset + part); i++) {
-            const lmc__range *const r = &lmc__quantized_at(p, i)->range;
-            const uint64_t from = r->start > offset ? r->start : offset,
-                           to = lmc__min64(r->end, offset + part);
-            LMC__TRY(lmc__quantize_range(lmc__quantized_at(p, i)->quant,
-                                         dst + (size_t)(from - offset), from - r->start,
-                                         (size_t)(to - from), NULL));
+        size_t i = lmc__find_tensor(&f->file, offset);
+        if (part) LMC__TRY(w->options.read_back(w->options.user, number, offset, dst, part));
+        for (; i < f->file.n_tensors && f->file.tensors[i].offset < offset + part; i++) {
+            const lmc_tensor *const t = &f->file.tensors[i];
+            const lmc__quant_params *const quant = lmc__get_quant_params(t->quantizer);
+            const uint64_t from = t->offset > offset ? t->offset : offset,
+                           to = lmc__min64(t->offset + t->size, offset + part);
+            if (quant)
+                LMC__TRY(lmc__quantize_range(quant, dst + (size_t)(from - offset), from - t->offset,
+                                             (size_t)(to - from), NULL));
         }
         position += part;
         dst += part;
@@ -213,34 +232,31 @@ static enum lmc_status lmc__read_caller(const lmc__planner *p, size_t stream, ui
     return LMC_OK;
 }
 
-/* The origin's read_back; user: the planner. What is read must be what was encoded: so whole
- * blocks are read, whose CRCs are known. */
+/* The origin's read_back; user: the writer. What is read must be what was encoded: so whole blocks
+ * are read, whose CRCs are known. */
 static enum lmc_status lmc__read_written(void *user, size_t file_number, uint64_t offset, void *dst,
                                          size_t size)
 {
-    lmc__planner *const p = (lmc__planner *)user;
-    const lmc__listed_file *const f = lmc__listed_at(&p->listing, file_number);
+    lmc_writer *const w = (lmc_writer *)user;
+    const lmc__listed_file *const f = lmc__listed_at(&w->listing, file_number);
     uint64_t position = f->start + offset;
     uint8_t *to = (uint8_t *)dst;
     while (size != 0) {
-        const lmc__written_block block = lmc__find_block(p, f->stream, position);
-        const size_t skip = (size_t)(position - block.start),
-                     part = lmc__min(size, block.size - skip);
-        const int is_whole = part == block.size;
-        if (is_whole || p->block_number != block.number + 1) {
-            uint8_t *whole = to;
-            if (!is_whole) {
-                p->block_number = 0;
-                LMC__TRY(lmc__reserve(&p->block, block.size));
-                whole = p->block.data;
-            }
-            LMC__TRY(lmc__read_caller(p, f->stream, block.start, whole, block.size));
-            if (lmc__get_kernels()->crc32c(0, whole, block.size) !=
-                lmc__load32(p->block_crcs.data + 4 * (size_t)block.number))
+        lmc__range block;
+        const uint64_t number = lmc__find_block(w, f->stream, position, &block);
+        const size_t block_size = (size_t)(block.end - block.start),
+                     skip = (size_t)(position - block.start),
+                     part = lmc__min(size, block_size - skip);
+        if (w->read_block != number + 1) {
+            w->read_block = 0;
+            LMC__TRY(lmc__reserve(&w->block_read, block_size));
+            LMC__TRY(lmc__read_caller(w, f->stream, block.start, w->block_read.data, block_size));
+            if (w->coder.wave.k->crc32c(0, w->block_read.data, block_size) !=
+                lmc__load32(w->block_crcs.data + 4 * (size_t)number))
                 return LMC_ERR_CHANGED;
-            if (!is_whole) p->block_number = block.number + 1;
+            w->read_block = number + 1;
         }
-        if (!is_whole) memcpy(to, p->block.data + skip, part);
+        memcpy(to, w->block_read.data + skip, part);
         position += part;
         to += part;
         size -= part;
@@ -267,58 +283,70 @@ static enum lmc_status lmc__check_quantization(const lmc_tensor *t)
 
 #define LMC__MAX_TEXT_HEADER ((uint64_t)128 << 20)
 
-/* In how many bytes before the first tensor the header text may be, which are held in memory; 0: in
- * none. */
-static enum lmc_status lmc__plan_header(lmc__planner *p)
+/* Begins the file that was listed last; twins and quantisers are those of `given`. The header text
+ * may be in the bytes before the first tensor, which are then held in memory. */
+LMC__COLD static enum lmc_status lmc__plan_file(lmc_writer *w, const lmc_file *given)
 {
-    const uint64_t before = p->file.n_tensors ? p->file.tensors[0].offset : 0;
-    uint64_t size;
-    p->header_size = 0;
+    lmc_tensor *const tensors = (lmc_tensor *)(uintptr_t)w->file->tensors; /* the listing's */
+    uint64_t before, size;
+    size_t i;
+    w->position = w->next = w->header_size = 0;
+    w->run_left = 0;
+    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
+        w->file->base_parts = given->base_parts;
+        w->file->n_base_parts = given->n_base_parts;
+        w->file->twin = given->twin;
+    }
+    for (i = 0; i < given->n_tensors; i++) {
+        tensors[i].twin = given->tensors[i].twin;
+        tensors[i].quantizer = given->tensors[i].quantizer;
+        tensors[i].base_parts = given->tensors[i].base_parts;
+        tensors[i].n_base_parts = given->tensors[i].n_base_parts;
+    }
+    before = given->n_tensors ? tensors[0].offset : 0;
     if (before == 0 || before > LMC__MAX_TEXT_HEADER) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &size));
-    if (size <= before) p->header_size = (size_t)before;
+    LMC__TRY(lmc__get_text_size(lmc__listed_at(&w->listing, w->listing.n_files - 1), &size));
+    if (size <= before) w->header_size = (size_t)before;
     return LMC_OK;
 }
 
-/* Begins the file that was listed last; twins and quantisers are those of `given`. */
-LMC__COLD static enum lmc_status lmc__plan_file(lmc__planner *p, const lmc_file *given,
-                                                enum lmc_dtype default_dtype)
-{
-    const uint32_t file_number = (uint32_t)(p->listing.n_files - 1);
-    lmc_tensor *tensors;
-    size_t i;
-    p->file = lmc__listed_at(&p->listing, file_number)->file;
-    if (given->n_tensors == 0 && given->size != LMC_UNKNOWN_SIZE) {
-        p->file.base_parts = given->base_parts;
-        p->file.n_base_parts = given->n_base_parts;
-        p->file.twin = given->twin;
-    }
-    tensors = (lmc_tensor *)(uintptr_t)p->file.tensors; /* in the listing's memory */
-    p->file_number = file_number;
-    p->default_dtype = default_dtype;
-    p->has_quantizer = 0;
-    p->position = 0;
-    p->next_tensor = 0;
-    for (i = 0; i < given->n_tensors; i++) {
-        lmc_tensor *const t = &tensors[i];
-        lmc__quantized_range quantized;
-        t->twin = given->tensors[i].twin;
-        t->quantizer = given->tensors[i].quantizer;
-        t->base_parts = given->tensors[i].base_parts;
-        t->n_base_parts = given->tensors[i].n_base_parts;
-        quantized.quant = lmc__get_quant_params(t->quantizer);
-        if (!quantized.quant) continue;
-        p->has_quantizer = 1;
-        if (quantized.quant->is_recovered) continue; /* the caller has it as it is */
-        quantized.range.stream = file_number;
-        quantized.range.start = t->offset;
-        quantized.range.end = t->offset + t->size;
-        LMC__TRY(lmc__append(&p->quantized, &quantized, sizeof quantized));
-    }
-    return lmc__plan_header(p);
-}
-
 /* -- predictions -- */
+
+/* What is predicted as a whole: a tensor, or a file without tensors. Both NULL: bytes between
+ * tensors. */
+typedef struct lmc__unit {
+    const lmc_file *file;
+    const lmc_tensor *tensor;
+    uint64_t start, end; /* within the stream */
+} lmc__unit;
+
+/* That which has byte `at` of the stream at hand, of known size. *i: its number, of the tensors, or
+ * in a group of the files; or that of the next tensor; or a lower one. */
+static lmc__unit lmc__unit_at(const lmc_writer *w, uint64_t at, size_t *i)
+{
+    lmc__unit u = {w->file, NULL, 0, 0};
+    if (w->in_group) {
+        const lmc__listed_file *f = lmc__listed_at(&w->listing, *i);
+        while (f->start + f->file.size <= at) f = lmc__listed_at(&w->listing, ++*i);
+        u.file = &f->file;
+        u.start = f->start;
+        u.end = f->start + f->file.size;
+        return u;
+    }
+    u.end = u.file->size;
+    if (u.file->n_tensors == 0) return u;
+    u.tensor = u.file->tensors + *i;
+    for (; *i < u.file->n_tensors && u.tensor->offset + u.tensor->size <= at; u.tensor++) ++*i;
+    if (*i < u.file->n_tensors) {
+        u.start = u.tensor->offset;
+        u.end = u.start + u.tensor->size;
+        if (u.start <= at) return u;
+        u.end = u.start;
+    }
+    u.file = NULL;
+    u.tensor = NULL;
+    return u;
+}
 
 /* How a tensor is predicted, and by what: as RUN body and segment say it. */
 typedef struct lmc__prediction {
@@ -328,17 +356,18 @@ typedef struct lmc__prediction {
 } lmc__prediction;
 
 /* By the twin, if it can be read back; else .base is 0. size: of what it is the twin of. */
-static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twin *twin,
+static lmc__prediction lmc__predict_by_twin(const lmc_writer *w, const lmc_twin *twin,
                                             uint64_t size)
 {
     lmc__prediction found;
     memset(&found, 0, sizeof found);
-    if (!p->options->read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
+    if (!w->options.read_back || !twin || (unsigned)twin->conversion > LMC_CONVERT_F32_TO_F16 ||
         twin->file_number >= UINT32_MAX || (twin->conversion && size % 2 != 0))
         return found;
     if (twin->conversion) size *= 2;
-    if (!lmc__can_read_back(&p->origin, twin->file_number, twin->offset, size) ||
-        !lmc__is_readable(p, (size_t)twin->file_number, twin->offset, size))
+    if (!lmc__can_read_back(&w->origin, twin->file_number, twin->offset, size) ||
+        !lmc__is_readable(&lmc__listed_at(&w->listing, twin->file_number)->file, twin->offset,
+                          size))
         return found;
     found.kind = LMC__PREDICT_OWN;
     found.conversion = twin->conversion;
@@ -347,361 +376,310 @@ static lmc__prediction lmc__predict_by_twin(const lmc__planner *p, const lmc_twi
     return found;
 }
 
-/* What predicts a tensor; t: NULL for a file without tensors. Asked again, it is the same. */
-LMC__COLD static lmc__prediction lmc__find_prediction(const lmc__planner *p, const lmc_tensor *t)
+/* What predicts a file, or its tensor t if that is not NULL. Asked again, it is the same. */
+LMC__COLD static lmc__prediction lmc__find_prediction(const lmc_writer *w, const lmc_file *f,
+                                                      const lmc_tensor *t)
 {
-    const lmc_file *const f = &p->file;
+    const lmc__origin *const o = &w->origin;
     const lmc__quant_params *const quant = lmc__get_quant_params(t ? t->quantizer : NULL);
     const lmc_base_part *const parts = t ? t->base_parts : f->base_parts;
     const size_t n_parts = t ? t->n_base_parts : f->n_base_parts;
     lmc__prediction found;
+    size_t i;
     memset(&found, 0, sizeof found);
-    if (!t) found = lmc__predict_by_twin(p, f->twin, f->size);
-    else if (!quant || quant->is_predicted) found = lmc__predict_by_twin(p, t->twin, t->size);
-    if (found.base || quant || !p->origin.base) return found;
-    if (parts) {
-        size_t i;
-        for (i = 0; i < n_parts && !found.base; i++)
-            found.base = lmc__match_part(&p->origin, &parts[i]);
-    } else if (t) found.base = lmc__match_item(&p->origin, f->path, t->name, t->dtype, t->size);
-    else found.base = lmc__match_item(&p->origin, f->path, f->path, "", f->size);
-    if (!found.base && t && !parts) found.base = lmc__match_by_end(&p->origin, t);
+    if (!quant || quant->is_predicted)
+        found = lmc__predict_by_twin(w, t ? t->twin : f->twin, t ? t->size : f->size);
+    if (found.base || quant || !o->base) return found;
+    if (parts)
+        for (i = 0; i < n_parts && !found.base; i++) found.base = lmc__match_part(o, &parts[i]);
+    else if (!t) found.base = lmc__match_item(o, f->path, f->path, "", f->size);
+    else {
+        found.base = lmc__match_item(o, f->path, t->name, t->dtype, t->size);
+        if (!found.base) found.base = lmc__match_by_end(o, t);
+    }
     if (found.base) found.kind = LMC__PREDICT_BASE;
     return found;
 }
 
-/* The tensor's twin is in the run that would begin at start of this file: only a later run can
- * refer to that. */
-static int lmc__repeats_run(const lmc__planner *p, const lmc_tensor *t, uint64_t start)
+/* The tensor's twin is in the run that would begin at position: only a later run can refer to
+ * that. */
+static int lmc__repeats_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_twin *const twin = p->options->read_back ? t->twin : NULL;
-    return twin && twin->file_number == p->file_number &&
-           (twin->offset >= start || t->size > start - twin->offset);
+    const lmc_twin *const twin = w->options.read_back ? t->twin : NULL;
+    return twin && twin->file_number == w->listing.n_files - 1 &&
+           (twin->offset >= w->position || t->size > w->position - twin->offset);
 }
 
 /* -- runs -- */
 
-typedef struct lmc__planned_run {
-    uint64_t size;
-    enum lmc_dtype dtype;
-    lmc__prediction prediction;     /* of the first of its tensors; its kind is that of all */
-    const lmc__quant_params *quant; /* or NULL */
-    uint64_t quantized_from;        /* where its tensor begins */
-    int is_shared;                  /* by several tensors, and their blocks are finer */
-    size_t block_size;
-} lmc__planned_run;
-
 /* Quantised runs have a table in each block: theirs are as large as those of deltas. */
-static size_t lmc__choose_block_size(const lmc__planner *p, const lmc__planned_run *run)
+static size_t lmc__choose_block_size(const lmc_writer *w)
 {
-    const int has_prediction = run->prediction.kind != LMC__PREDICT_ZERO || run->quant != NULL;
-    unsigned log2_block = p->options->log2_block;
-    if (log2_block == 0 && run->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
-    return lmc__get_block_size(run->dtype, lmc__limit_log2_block(run->dtype, log2_block),
+    const int has_prediction = w->run.prediction != LMC__PREDICT_ZERO || w->quant != NULL;
+    unsigned log2_block = w->options.log2_block;
+    if (log2_block == 0 && w->is_shared && !has_prediction) log2_block = LMC__SHARED_LOG2_BLOCK;
+    return lmc__get_block_size(w->dtype, lmc__limit_log2_block(w->dtype, log2_block),
                                has_prediction);
 }
 
 /* Tensor t[1] may go on the run that ends with t[0]: elements stay whole, also of a conversion
  * (R4-47). */
-static int lmc__continues_run(const lmc__planned_run *run, const lmc_tensor *t)
+static int lmc__continues_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    const unsigned width = lmc_dtype_width(run->dtype);
+    const unsigned width = lmc_dtype_width(w->dtype);
     const uint64_t gap = t[1].offset - (t[0].offset + t[0].size);
     if (gap > LMC__SPANNED_SIZE || gap % width != 0) return 0;
-    if (run->prediction.conversion && gap % 2 != 0) return 0;
-    return lmc_dtype_find(t[1].dtype) == run->dtype ||
+    if (w->run.conversion && gap % 2 != 0) return 0;
+    return lmc_dtype_find(t[1].dtype) == w->dtype ||
            (t[1].size <= LMC__SPANNED_SIZE && t[1].size % width == 0);
 }
 
 /* A run that t shares with others ends behind it. */
-static int lmc__ends_run(const lmc_tensor *t)
+static int lmc__ends_run(const lmc_writer *w, const lmc_tensor *t)
 {
-    return lmc__get_kernels()->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
+    return w->coder.wave.k->crc32c(0, (const uint8_t *)t->name, strlen(t->name)) %
                LMC__SHARED_RUN_SIZE <
            t->size;
 }
 
-/* Tensor number i begins a run that ends at the result: at its own end, or at that of the last
- * of the small ones behind it that are coded alike. */
-static uint64_t lmc__plan_tensors(lmc__planner *p, lmc__planned_run *run, size_t i)
+/* A tensor begins a run that ends at the result: at its own end, or at that of the last of the
+ * small ones behind it that are coded alike. */
+static uint64_t lmc__plan_tensors(lmc_writer *w, const lmc_tensor *t)
 {
-    const lmc_file *const f = &p->file;
-    const size_t first = i;
-    uint64_t end = f->tensors[i].offset + f->tensors[i].size, large;
-    run->dtype = lmc_dtype_find(f->tensors[i].dtype);
-    run->prediction = lmc__find_prediction(p, &f->tensors[i]);
+    const lmc_tensor *const first = t, *const behind = w->file->tensors + w->file->n_tensors;
+    uint64_t end = t->offset + t->size, large;
+    lmc__prediction by = lmc__find_prediction(w, w->file, t);
+    w->dtype = lmc_dtype_find(t->dtype);
     /* What a run before left of it, when its twin was not there yet: segments of odd size are
      * refused (R4-47). */
-    if (run->prediction.conversion && (p->position - f->tensors[i].offset) % 2 != 0)
-        memset(&run->prediction, 0, sizeof run->prediction);
-    large = lmc__choose_block_size(p, run);
-    run->quant = lmc__get_quant_params(f->tensors[i].quantizer);
-    run->quantized_from = f->tensors[i].offset;
-    if (f->tensors[i].size >= large || run->quant) return end;
-    for (i++; i < f->n_tensors && i - first < LMC__MAX_SEGMENTS / 2; i++) {
-        const lmc_tensor *const t = &f->tensors[i];
-        lmc__prediction next;
-        if (t->size >= large || !lmc__continues_run(run, t - 1) ||
-            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(p, t, p->position) ||
-            (run->prediction.kind == LMC__PREDICT_ZERO && lmc__ends_run(t - 1)))
+    if (!by.conversion || (w->position - t->offset) % 2 == 0) w->run.prediction = by.kind;
+    if (w->run.prediction != LMC__PREDICT_ZERO) w->run.conversion = by.conversion;
+    large = lmc__choose_block_size(w);
+    w->quant = lmc__get_quant_params(t->quantizer);
+    if (t->size >= large || w->quant) return end;
+    for (t++; t < behind && t - first < (ptrdiff_t)(LMC__MAX_SEGMENTS / 2); t++) {
+        if (t->size >= large || !lmc__continues_run(w, t - 1) ||
+            lmc__get_quant_params(t->quantizer) || lmc__repeats_run(w, t) ||
+            (w->run.prediction == LMC__PREDICT_ZERO && lmc__ends_run(w, t - 1)))
             break;
-        next = lmc__find_prediction(p, t);
-        if (next.kind != run->prediction.kind || next.conversion != run->prediction.conversion)
-            break;
+        by = lmc__find_prediction(w, w->file, t);
+        if (by.kind != w->run.prediction || by.conversion != w->run.conversion) break;
         end = t->offset + t->size;
     }
-    run->is_shared = i - first > 1;
+    w->is_shared = t - first > 1;
     return end;
 }
 
-/* Looks for the file's header text in the bytes before its first tensor; *at: where it begins, or
- * header_size. */
-LMC__COLD static enum lmc_status lmc__find_text(lmc__planner *p, const uint8_t *header, size_t *at)
-{
-    lmc__listed_file *const f = lmc__listed_at(&p->listing, p->file_number);
-    lmc__buffer text;
-    uint64_t size;
-    size_t end;
-    LMC__TRY(lmc__get_text_size(f, &size)); /* at most header_size */
-    lmc__init_buffer(&text, p->segments.alloc_user);
-    LMC__TRY(lmc__reserve(&text, size));
-    lmc__read_text(f, 0, text.data, (size_t)size);
-    end = p->header_size - (size_t)size + 1;
-    for (*at = 0; *at < end; ++*at) {
-        const uint8_t *const found = (const uint8_t *)memchr(header + *at, text.data[0], end - *at);
-        *at = found ? (size_t)(found - header) : end;
-        if (found && memcmp(found, text.data, (size_t)size) == 0) break;
-    }
-    if (*at >= end) *at = p->header_size;
-    lmc__free_buffer(&text);
-    return LMC_OK;
-}
-
-static enum lmc_status lmc__append_segment(lmc__planner *p, uint64_t start, uint64_t size,
+static enum lmc_status lmc__append_segment(lmc_writer *w, uint64_t start, uint64_t size,
                                            uint32_t base, uint64_t base_offset)
 {
     const lmc__segment segment = {start, size, base_offset, base};
-    return size ? lmc__append(&p->segments, &segment, sizeof segment) : LMC_OK;
+    if (size == 0) return LMC_OK;
+    if (w->run.n_segments++ == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
+    return lmc__append(&w->segments, &segment, sizeof segment);
 }
 
 /* The run of the bytes before the first tensor, if the header text is among them: else nothing
  * changes. */
-static enum lmc_status lmc__plan_text(lmc__planner *p, const uint8_t *header, lmc__planned_run *run)
+LMC__COLD static enum lmc_status lmc__plan_text(lmc_writer *w, const uint8_t *header)
 {
-    const size_t size = p->header_size;
+    const size_t size = w->header_size;
+    const uint8_t *at = header, *const end = header + size;
+    lmc__listed_file *const f = lmc__listed_at(&w->listing, w->listing.n_files - 1);
     uint64_t text_size;
-    size_t at;
-    LMC__TRY(lmc__find_text(p, header, &at));
-    p->header_size = 0;
-    if (at == size) return LMC_OK;
-    LMC__TRY(lmc__get_text_size(lmc__listed_at(&p->listing, p->file_number), &text_size));
-    LMC__TRY(lmc__append_segment(p, 0, at, 0, 0));
-    LMC__TRY(lmc__append_segment(p, at, text_size, p->file_number + 1, 0));
-    LMC__TRY(lmc__append_segment(p, at + text_size, size - at - text_size, 0, 0));
-    run->dtype = LMC_U8;
-    run->size = size;
-    run->prediction.kind = LMC__PREDICT_TEXT;
-    run->block_size = lmc__choose_block_size(p, run);
+    LMC__TRY(lmc__get_text_size(f, &text_size)); /* at most size */
+    w->header_size = 0;
+    w->body.size = 0;
+    LMC__TRY(lmc__reserve(&w->body, text_size));
+    lmc__read_text(f, 0, w->body.data, (size_t)text_size);
+    for (;; at++) {
+        const size_t left = (size_t)(end - at);
+        if (left >= text_size)
+            at = (const uint8_t *)memchr(at, w->body.data[0], left - (size_t)text_size + 1);
+        if (left < text_size || !at) return LMC_OK;
+        if (memcmp(at, w->body.data, (size_t)text_size) == 0) break;
+    }
+    LMC__TRY(lmc__append_segment(w, 0, (uint64_t)(at - header), 0, 0));
+    LMC__TRY(lmc__append_segment(w, (uint64_t)(at - header), text_size,
+                                 (uint32_t)w->listing.n_files, 0));
+    at += text_size;
+    LMC__TRY(lmc__append_segment(w, (uint64_t)(at - header), (uint64_t)(end - at), 0, 0));
+    w->dtype = LMC_U8;
+    w->run.size = size;
+    w->run.prediction = LMC__PREDICT_TEXT;
     return LMC_OK;
 }
 
 /* What those bytes between tensors, which begin at offset, repeat and can be read back, or NULL:
  * then they are remembered. */
-static const lmc__gap *lmc__find_gap(lmc__planner *p, uint64_t offset, uint64_t size)
+static const lmc__gap *lmc__find_gap(lmc_writer *w, uint64_t offset, uint64_t size)
 {
-    lmc__gap *gap = p->gaps;
-    if (!p->options->read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
-    while (gap < p->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
-    if (gap < p->gaps + LMC__MAX_GAPS)
-        return lmc__can_read_back(&p->origin, gap->file_number, gap->offset, size) ? gap : NULL;
-    gap = &p->gaps[p->next_gap++ % LMC__MAX_GAPS];
-    gap->file_number = p->file_number;
+    lmc__gap *gap = w->gaps;
+    if (!w->options.read_back || size < LMC__MIN_GAP_SIZE || size > LMC__MAX_GAP_SIZE) return NULL;
+    while (gap < w->gaps + LMC__MAX_GAPS && gap->size != size) gap++;
+    if (gap < w->gaps + LMC__MAX_GAPS)
+        return lmc__can_read_back(&w->origin, gap->file_number, gap->offset, size) ? gap : NULL;
+    gap = &w->gaps[w->next_gap++ % LMC__MAX_GAPS];
+    gap->file_number = (uint32_t)(w->listing.n_files - 1);
     gap->offset = offset;
     gap->size = size;
     return NULL;
 }
 
-/* The run of the bytes between tensors, up to end, where tensor number i begins, if they repeat
+/* The run of the bytes between tensors, up to end, where the next one begins, if they repeat
  * others: else nothing changes. Tiny tensors that such bytes follow belong to it. */
-static enum lmc_status lmc__plan_gap(lmc__planner *p, uint64_t end, size_t i, lmc__planned_run *run)
+static enum lmc_status lmc__plan_gap(lmc_writer *w, uint64_t end)
 {
-    const lmc_file *const f = &p->file;
-    const lmc__gap *gap = lmc__find_gap(p, p->position, end - p->position);
-    uint64_t at = p->position;
+    const lmc_file *const f = w->file;
+    uint64_t at = w->position;
+    const lmc__gap *gap = lmc__find_gap(w, at, end - at);
+    size_t i = w->next;
     if (!gap) return LMC_OK;
     for (;;) {
         const lmc_tensor *const t = i < f->n_tensors ? &f->tensors[i] : NULL;
-        LMC__TRY(lmc__append_segment(p, at, end - at, gap->file_number + 1, gap->offset));
+        LMC__TRY(lmc__append_segment(w, at, end - at, gap->file_number + 1, gap->offset));
         at = end;
         if (++i >= f->n_tensors || t->offset != at || t->size > LMC__TINY_SIZE ||
-            lmc__get_quant_params(t->quantizer) || i > p->next_tensor + LMC__MAX_SEGMENTS / 4)
+            lmc__get_quant_params(t->quantizer) || i > w->next + LMC__MAX_SEGMENTS / 4)
             break;
         end = t[1].offset;
-        gap = lmc__find_gap(p, at + t->size, end - at - t->size);
+        gap = lmc__find_gap(w, at + t->size, end - at - t->size);
         if (!gap) break;
-        LMC__TRY(lmc__append_segment(p, at, t->size, 0, 0));
+        LMC__TRY(lmc__append_segment(w, at, t->size, 0, 0));
         at += t->size;
     }
-    run->dtype = LMC_U8;
-    run->size = at - p->position;
-    run->prediction.kind = LMC__PREDICT_OWN;
-    run->block_size = lmc__choose_block_size(p, run);
+    w->dtype = LMC_U8;
+    w->run.size = at - w->position;
+    w->run.prediction = LMC__PREDICT_OWN;
     return LMC_OK;
 }
 
-/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
- * so many are wanted; available: all that are known to come if the file's size is unknown. A run
- * has whole elements; what does not fill one is left for a run of bytes, which comes next. */
-LMC__COLD static enum lmc_status lmc__plan_run(lmc__planner *p, const uint8_t *data,
-                                               size_t available, lmc__planned_run *run)
+/* The run from unit u on, of a known size. */
+static enum lmc_status lmc__plan_units(lmc_writer *w, lmc__unit u)
 {
-    const lmc_file *const f = &p->file;
-    unsigned width;
-    memset(run, 0, sizeof *run);
-    p->segments.size = 0;
-    if (p->header_size) LMC__TRY(lmc__plan_text(p, data, run));
-    if (run->size) return LMC_OK;
-    run->dtype = p->default_dtype;
-    if (f->size == LMC_UNKNOWN_SIZE) {
-        run->size = available;
+    if (!u.file) {
+        LMC__TRY(lmc__plan_gap(w, u.end));
+        if (w->run.size) return LMC_OK;
+    } else if (u.tensor) {
+        u.end = lmc__plan_tensors(w, u.tensor);
     } else {
-        size_t *const i = &p->next_tensor;
-        uint64_t end = f->size;
-        if (p->position == f->size) return LMC_ERR_ARGUMENT; /* more than the file has */
-        if (f->n_tensors == 0) run->prediction = lmc__find_prediction(p, NULL);
-        while (*i < f->n_tensors && f->tensors[*i].offset + f->tensors[*i].size <= p->position)
-            ++*i;
-        if (*i < f->n_tensors && f->tensors[*i].offset <= p->position)
-            end = lmc__plan_tensors(p, run, *i);
-        else {
-            if (*i < f->n_tensors) end = f->tensors[*i].offset;
-            if (f->n_tensors) LMC__TRY(lmc__plan_gap(p, end, *i, run));
-            if (run->size) return LMC_OK;
+        const uint64_t all = lmc__stream_at(&w->listing, w->run.stream)->size;
+        lmc__prediction by = lmc__find_prediction(w, u.file, NULL);
+        size_t i = w->next;
+        w->run.prediction = by.kind;
+        w->run.conversion = by.conversion;
+        while (u.end < all) { /* of a group */
+            const lmc__unit next = lmc__unit_at(w, u.end, &i);
+            by = lmc__find_prediction(w, next.file, NULL);
+            if (by.kind != w->run.prediction) break;
+            u.end = next.end;
         }
-        run->size = end - p->position;
     }
-    run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
-    width = lmc_dtype_width(run->dtype);
-    if (run->size < width) run->dtype = LMC_AUTO;
-    else run->size -= run->size % width;
-    if (run->dtype == LMC_AUTO && run->size > 4096)
-        run->size -= run->size % 8; /* so that every block can be split at any width */
-    if (run->quant && run->quant->is_predicted && run->prediction.kind != LMC__PREDICT_OWN)
-        return LMC_ERR_ARGUMENT; /* its twin was not written before */
-    run->block_size = lmc__choose_block_size(p, run);
+    w->run.size = u.end - w->position;
     return LMC_OK;
 }
 
 /* The same, of a run of that kind of prediction; not predicted if that would be too far away
  * (work.h). */
-static enum lmc_status lmc__append_in_reach(lmc__planner *p, const lmc__planned_run *run,
-                                            uint64_t start, uint64_t size, uint32_t base,
-                                            uint64_t base_offset)
+static enum lmc_status lmc__append_in_reach(lmc_writer *w, uint64_t start, uint64_t size,
+                                            uint32_t base, uint64_t base_offset)
 {
     if (base && size) {
         uint64_t file = base - 1, at = base_offset;
-        if (run->prediction.kind == LMC__PREDICT_BASE) {
-            const lmc__item *const item = lmc__get_item(&p->origin, base - 1);
+        if (w->run.prediction == LMC__PREDICT_BASE) {
+            const lmc__item *const item = lmc__get_item(&w->origin, base - 1);
             file = item->file_number;
             at += item->tensor ? item->tensor->offset : 0;
         }
-        if (!lmc__can_reach(&p->reach, file, at, run->prediction.conversion ? 2 * size : size,
-                            start / run->block_size) &&
-            !run->quant) /* which cannot do without */
+        if (!lmc__can_reach(&w->reach, file, at, lmc__prediction_scale(&w->run) * size,
+                            start / w->run.block_size) &&
+            !w->quant) /* which cannot do without */
             base = 0;
     }
-    return lmc__append_segment(p, start, size, base, base ? base_offset : 0);
+    return lmc__append_segment(w, start, size, base, base ? base_offset : 0);
 }
 
-/* The segments of bytes [at, stop) of a tensor or file that is coded against n parts of others;
- * start: its own. */
-LMC__COLD static enum lmc_status lmc__plan_parts(lmc__planner *p, const lmc__planned_run *run,
-                                                 const lmc_base_part *parts, size_t n,
-                                                 uint64_t start, uint64_t at, uint64_t stop)
+/* The segments of bytes [at, stop) of a unit that is coded against n parts of others; start: its
+ * own. */
+LMC__COLD static enum lmc_status lmc__plan_parts(lmc_writer *w, const lmc_base_part *parts,
+                                                 size_t n, uint64_t start, uint64_t at,
+                                                 uint64_t stop)
 {
     size_t i;
     for (i = 0; i < n && at < stop; i++) { /* start <= at: the part's, then its end */
         const lmc_base_part *const part = &parts[i];
         const uint64_t end = part->size < stop - start ? start + part->size : stop;
         if (at < end) {
-            const uint32_t base = lmc__match_part(&p->origin, part);
-            LMC__TRY(lmc__append_in_reach(p, run, at, end - at, base,
+            const uint32_t base = lmc__match_part(&w->origin, part);
+            LMC__TRY(lmc__append_in_reach(w, at, end - at, base,
                                           base ? part->offset + (at - start) : 0));
             at = end;
         }
         start = end;
     }
-    return lmc__append_segment(p, at, stop - at, 0, 0);
+    return lmc__append_segment(w, at, stop - at, 0, 0);
 }
 
-/* The segments of a planned run: one for each tensor, or for all of a file without tensors; none if
- * it is not predicted. */
-LMC__COLD static enum lmc_status lmc__plan_segments(lmc__planner *p, const lmc__planned_run *run)
+/* The segments of a run that is predicted: one for each unit, or several. */
+LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
 {
-    const uint64_t end = p->position + run->size;
-    uint64_t at = p->position;
-    size_t i = p->next_tensor;
-    if (run->prediction.kind == LMC__PREDICT_ZERO || p->segments.size) return LMC_OK;
-    while (at < end) {
-        lmc__prediction found = run->prediction;
-        uint64_t stop = end, start = 0; /* of the tensor */
-        const lmc_base_part *parts = p->file.base_parts;
-        size_t n_parts = p->file.n_base_parts;
-        if (p->file.n_tensors != 0) {
-            const lmc_tensor *t = &p->file.tensors[i];
-            while (t->offset + t->size <= at) t = &p->file.tensors[++i]; /* empty ones, too */
-            if (at < t->offset) { /* the run may end before t: it has whole elements */
-                const uint64_t next = lmc__min64(end, t->offset);
-                LMC__TRY(lmc__append_segment(p, at, next - at, 0, 0));
-                at = next;
-                continue;
-            }
-            start = t->offset;
-            stop = lmc__min64(end, start + t->size);
-            found = lmc__find_prediction(p, t);
-            parts = t->base_parts;
-            n_parts = t->n_base_parts;
-        }
-        if (p->segments.size / sizeof(lmc__segment) == LMC__MAX_SEGMENTS) return LMC_ERR_LIMIT;
-        if (found.kind == LMC__PREDICT_BASE && parts) {
-            LMC__TRY(lmc__plan_parts(p, run, parts, n_parts, start, at, stop));
-            at = stop;
+    const uint64_t end = w->position + w->run.size;
+    uint64_t at, stop;
+    size_t i = w->next;
+    for (at = w->position; at < end; at = stop) {
+        const lmc__unit u = lmc__unit_at(w, at, &i);
+        const lmc_tensor *const t = u.tensor;
+        lmc__prediction by;
+        stop = lmc__min64(end, u.end);
+        if (!u.file) {
+            LMC__TRY(lmc__append_segment(w, at, stop - at, 0, 0));
             continue;
         }
-        LMC__TRY(lmc__append_in_reach(
-            p, run, at, stop - at, found.base,
-            found.base ? found.base_offset + (found.conversion ? 2 : 1) * (at - start) : 0));
-        at = stop;
+        by = lmc__find_prediction(w, u.file, t);
+        if (by.kind == LMC__PREDICT_BASE && (t ? t->base_parts : u.file->base_parts))
+            LMC__TRY(lmc__plan_parts(w, t ? t->base_parts : u.file->base_parts,
+                                     t ? t->n_base_parts : u.file->n_base_parts, u.start, at,
+                                     stop));
+        else
+            LMC__TRY(lmc__append_in_reach(
+                w, at, stop - at, by.base,
+                by.base ? by.base_offset + (by.conversion ? 2 : 1) * (at - u.start) : 0));
     }
     return LMC_OK;
 }
 
-/* The next run of a group of files, which are the last stream: those that come next and are
- * predicted alike, with its segments. None has tensors; so a run has whole files. */
-LMC__COLD static enum lmc_status lmc__plan_group_run(lmc__planner *p, lmc__planned_run *run)
+/* The run of the bytes that come next, at data, of which at least one is there, and header_size if
+ * so many are wanted; available: all that are known to come if the file's size is unknown. A run
+ * has whole elements, but in a group; what does not fill one is left for a run of bytes, which
+ * comes next. */
+LMC__COLD static enum lmc_status lmc__plan_run(lmc_writer *w, const uint8_t *data, size_t available)
 {
-    const lmc__listing *const l = &p->listing;
-    const lmc__stream *const stream = lmc__stream_at(l, l->n_streams - 1);
-    const size_t end = stream->first_file + stream->n_files;
-    size_t i = lmc__find_file(l, stream, p->position);
+    lmc__run *const run = &w->run;
+    unsigned width;
     memset(run, 0, sizeof *run);
-    p->segments.size = 0;
-    for (; i < end; i++) {
-        lmc__prediction next;
-        p->file = lmc__listed_at(l, i)->file;
-        if (p->file.size == 0) continue;
-        next = lmc__find_prediction(p, NULL);
-        if (run->size == 0) {
-            run->dtype = LMC_AUTO;
-            run->prediction = next;
-            run->block_size = lmc__choose_block_size(p, run);
-        }
-        if (next.kind != run->prediction.kind) break;
-        if (next.kind != LMC__PREDICT_ZERO)
-            LMC__TRY(lmc__append_in_reach(p, run, p->position + run->size, p->file.size, next.base,
-                                          next.base_offset));
-        run->size += p->file.size;
+    run->start = w->position;
+    run->stream = w->listing.n_streams - 1;
+    w->segments.size = 0;
+    w->dtype = w->default_dtype;
+    w->quant = NULL;
+    w->is_shared = 0;
+    if (w->header_size) LMC__TRY(lmc__plan_text(w, data));
+    if (run->size == 0 && lmc__is_size_unknown(w)) run->size = available;
+    else if (run->size == 0) LMC__TRY(lmc__plan_units(w, lmc__unit_at(w, w->position, &w->next)));
+    if (run->n_segments == 0 && !w->in_group) {
+        run->size = lmc__min64(run->size, LMC__MAX_RUN_SIZE);
+        width = lmc_dtype_width(w->dtype);
+        if (run->size < width) w->dtype = LMC_AUTO;
+        else run->size -= run->size % width;
+        if (w->dtype == LMC_AUTO && run->size > 4096)
+            run->size -= run->size % 8; /* so that every block can be split at any width */
     }
+    if (w->quant && w->quant->is_predicted && run->prediction != LMC__PREDICT_OWN)
+        return LMC_ERR_ARGUMENT; /* its twin was not written before */
+    run->block_size = lmc__choose_block_size(w);
+    if (run->prediction != LMC__PREDICT_ZERO && run->n_segments == 0)
+        LMC__TRY(lmc__plan_segments(w));
+    lmc__set_segments(run, &w->segments);
     return LMC_OK;
 }
 #endif /* LMC_NO_ENCODER */

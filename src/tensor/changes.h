@@ -1,0 +1,51 @@
+#pragma once
+#include "base/platform.h"
+#include "base/bytes.h"
+#include "kernels/split_join.h"
+#include "kernels/strip.h"
+#include "kernels/changes.h"
+
+/* What differs between two arrays, for receivers of a delta that take indices and values. It is
+ * made of the elements, after they were decoded, and not of the list of changes in a sparse block:
+ * so it is the same for all codings, and a base that the caller's copy differs from is no case of
+ * its own. Decoding takes longer than this. */
+
+/* The elements [n_before, changes->n) that were listed, of the part that begins at number `from`,
+ * are taken while they are in the first cache. */
+static void lmc__take_values(const lmc_changes *changes, size_t n_before, const uint8_t *part,
+                             uint32_t from, unsigned width)
+{
+    uint8_t *const values = (uint8_t *)changes->values;
+    size_t j = n_before;
+    LMC__FOR_WIDTH(for (; j < changes->n; j++)
+                       memcpy(values + j * w, part + (changes->indices[j] - from) * w, w));
+}
+
+LMC_API enum lmc_status lmc_changes_add(lmc_changes *changes, const void *src, const void *base,
+                                        size_t n, unsigned width, uint32_t first,
+                                        size_t *n_compared)
+{
+    const uint8_t *const now = (const uint8_t *)src, *const before = (const uint8_t *)base;
+    size_t i = 0;
+    LMC__CHECK(changes && n_compared && changes->n <= changes->cap && changes->cap > 0 &&
+                   changes->indices && changes->values && (n == 0 || (src && base)) &&
+                   (width == 1 || width == 2 || width == 4 || width == 8) && n <= SIZE_MAX / 8 &&
+                   (uint64_t)first + n <= (uint64_t)1 << 32,
+               LMC_ERR_ARGUMENT);
+    while (i < n) {
+        const size_t n_part = lmc__min(LMC__STRIP_ELEMENTS(width), n - i), n_before = changes->n;
+        const uint32_t from = (uint32_t)(first + i);
+        size_t listed = 0;
+        LMC__FOR_WIDTH(listed = lmc__list_words(changes->indices, n_before, changes->cap,
+                                                now + i * w, before + i * w, n_part, w, from));
+        changes->n = lmc__min(listed, changes->cap); /* SIZE_MAX: there is no room */
+        lmc__take_values(changes, n_before, now + i * width, from, width);
+        if (listed == SIZE_MAX) {
+            if (changes->n > n_before) i += changes->indices[changes->n - 1] - from + 1;
+            break;
+        }
+        i += n_part;
+    }
+    *n_compared = i;
+    return LMC_OK;
+}
