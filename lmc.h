@@ -556,8 +556,8 @@ typedef struct lmc_changes {
 } lmc_changes;
 /* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
  * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
- * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
+ * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is
+ * less than n then, and the call goes on for the rest once changes->n is 0. An array may come in
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);
@@ -7014,22 +7014,38 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* The CRC of a strip; the next one is fetched meanwhile. */
-LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
+/* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
+ * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
+ * nothing to do. size is a multiple of 512. */
+LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                              size_t size, const uint8_t *next)
 {
-    return size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, p, size)
-                                       : lmc__crc_ahead_avx2(crc, p, size, next);
+    crc = size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, strip, size)
+                                      : lmc__crc_ahead_avx2(crc, strip, size, next);
+    if (strip != dst) lmc__stream_avx2(dst, strip, size);
+    return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
-                                                  const uint8_t *next)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                                  size_t size, const uint8_t *next)
 {
+    const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
-    for (i = 0; i < size; i += LMC__LINE) {
+    unsigned p;
+    for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
-        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+        LMC__UNROLL for (p = 0; p < 4; p++)
+        {
+            const size_t at = i + 64 * p;
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at));
+            v[p] = lmc__load_avx512(strip + at);
+            if (strip != dst) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
+        }
+        lmc__crc_add_avx512(sum, fold, v, 4, &start);
     }
-    return lmc__crc32c_avx512(crc, p, size);
+    if (strip != dst) lmc__end_stream_avx512(&stream, dst + size);
+    return lmc__crc_finish(sum, 4);
 }
 
 /* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
@@ -7119,8 +7135,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
-            if (streams) lmc__stream_avx2(to, out, size);                                          \
+            done.crc = lmc__end_strip_##isa(done.crc, to, out, size, from + size);                 \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \
@@ -19890,8 +19905,8 @@ LMC__COLD LMC_API enum lmc_status lmc_snapshot_restore(const lmc_stream *stream,
 /* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
  * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
  * count is used to allocate: entries are parsed until as many were there, or they end. The stored
- * sizes, with the header and BLKS, must add up to where the index stands. So memory is in
- * proportion to the size of the index, which the caller limits, and time is n log n in it. */
+ * sizes, with header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;
@@ -20586,7 +20601,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large,
- * the code is read in one request, and its blocks are found in it. */
+ * the code is read in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {

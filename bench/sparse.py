@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """How small are deltas, against the bound? Of training steps and of simulated steps of reinforcement learning.
 
-  bench/sparse.py make DIRECTORY DATA [MB]   writes pairs DIRECTORY/NAME/{old,new}.safetensors of MB megabytes (default 200)
+  bench/sparse.py make DIRECTORY DATA [MB [SHARE...]]
+      writes pairs DIRECTORY/NAME/{old,new}.safetensors of MB megabytes (default 200), a pair for each share of changed elements (0.01: 1 %)
   bench/sparse.py sizes LMC PAIR...          a table: what LMC (the command) and zstd make of each pair OLD:NEW, or of DIRECTORY/NAME
 
 Reinforcement learning moves weights by so little that most bf16 weights stay where they are. There are no such checkpoints that may be passed
@@ -57,7 +58,7 @@ def step(w, m, v, g, rate):
     return (w - np.float32(rate) * (m / (np.sqrt(v) + EPS))).astype(np.float32)
 
 
-def make(directory, data, megabytes):
+def make(directory, data, megabytes, shares):
     def state(name):
         return {k: np.frombuffer(b.tobytes(), np.float32).reshape(shape) for k, (_, shape, b) in
                 read("%s/series/step-001010/%s.f32.safetensors" % (data, name)).items()}
@@ -75,7 +76,7 @@ def make(directory, data, megabytes):
             count += np.count_nonzero(to_bf16(w) != to_bf16(step(w, moment1[k], moment2[k], g, rate)))
         return count / n
 
-    for share in SHARES:
+    for share in shares:
         low, high = 1e-10, 1e-3
         for _ in range(30):
             middle = (low * high) ** 0.5
@@ -144,7 +145,7 @@ def sizes(lmc, pairs):
 
 
 if len(sys.argv) >= 4 and sys.argv[1] == "make":
-    make(sys.argv[2], sys.argv[3], float(sys.argv[4]) if len(sys.argv) > 4 else 200)
+    make(sys.argv[2], sys.argv[3], float(sys.argv[4]) if len(sys.argv) > 4 else 200, [float(x) for x in sys.argv[5:]] or SHARES)
 elif len(sys.argv) >= 4 and sys.argv[1] == "sizes":
     sizes(sys.argv[2], sys.argv[3:])
 else:

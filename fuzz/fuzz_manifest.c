@@ -206,11 +206,11 @@ static void run_journal(fuzz_input *in)
 
 /* -- series.json -- */
 
-static const struct options no_options;
-
 static int parse_series(struct series *s, const char *text, size_t size)
 {
-    init_series(s, "directory", &no_options);
+    static struct options options;
+    options.directory = "directory";
+    init_series(s, &options);
     return parse_manifest(s, text, size);
 }
 

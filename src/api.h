@@ -479,8 +479,8 @@ typedef struct lmc_changes {
 } lmc_changes;
 /* Compares n elements of `width` bytes (1, 2, 4, 8) at src with those at base, bit by bit: -0 is
  * not 0, and a NaN is itself. The element at src has the number `first`, and first + n is at most
- * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is less
- * than n then, and the call goes on for the rest once changes->n is 0. So an array may come in any
+ * 2^32. Where there is no room for the next one that differs, it ends before it: *n_compared is
+ * less than n then, and the call goes on for the rest once changes->n is 0. An array may come in
  * parts. It takes the time of reading both, if few elements differ. Errors: ARGUMENT. */
 LMC_STATUS lmc_changes_add(lmc_changes *changes, const void *src, const void *base, size_t n,
                            unsigned width, uint32_t first, size_t *n_compared);

@@ -2374,7 +2374,7 @@ static void test_changes(void)
                 check_changes(src, base, n, width, UINT32_MAX - (uint32_t)n + 1, 1 + n / 3, cap);
                 if (n < 300) check_changes(src, base, n, width, 1, 5, 1);
             }
-    /* By bits: +0 to -0, and one NaN to another; no element is a value that stands for "as it was". */
+    /* By bits: +0 to -0, and one NaN to another; no element is a value that means "as it was". */
     {
         static const uint16_t before[] = {0x0000, 0x7FC0, 0x7FC0, 0x3F80, 0x8000},
                               now[] = {0x8000, 0x7FC0, 0x7FC1, 0x3F80, 0x8000};

@@ -17,8 +17,8 @@ void format_size(char *text, size_t cap, uint64_t size);
 /* "[3,4]", cut to fit; of LMC_MAX_RANK * 21 + 3 bytes it is whole. */
 void format_shape(char *text, size_t cap, const lmc_tensor *t);
 
-/* As printf(), and as a terminal may have it: all that is printed is escaped, but for a line feed at
- * the end of the format. */
+/* As printf(), and as a terminal may have it: all that is printed is escaped, but for a line feed
+ * at the end of the format. */
 #if defined(__GNUC__)
 __attribute__((format(printf, 1, 2)))
 #endif

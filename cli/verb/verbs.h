@@ -1,7 +1,8 @@
 /* verbs.h - all that lmc does: a function for each verb, which returns the exit code
  * SPDX-License-Identifier: MIT
  *
- * verb/NAME.c says what NAME does, to o->names and as o says. No verb calls another, but for series.
+ * verb/NAME.c says what NAME does, to o->names and as o says. No verb calls another, but for
+ * series.
  */
 #pragma once
 

@@ -399,7 +399,7 @@ class Reader:
 
         names: of which tensors; None: all. framework: "numpy" (the default) or "torch". out: memory for a part's indices and for its
         values, two arrays of bytes (uint8); each part is views of them, good until the next one. Indices are int32, or int64
-        of a tensor of more than 2**31 elements.
+        of a tensor of more than 2**31 elements. The base must stay as it is until the last part.
 
         A tensor is compared with that of its name, and not read where both have one fingerprint. Before anything is read,
         UnsupportedError: the base lacks it, or has it with another dtype or shape.
@@ -492,7 +492,7 @@ class Reader:
         return printable(f"<lmc_codec.Reader {self.name or ''} {self.fingerprint.hex()[:16]}>")
 
 
-#: Bytes that changes() reads at once, whole blocks of any size; elements of a part; what int32 can number.
+#: Bytes that changes() reads at once, whole blocks of any size; indices of 8 bytes in a part; what int32 can number.
 _COMPARED, _CHANGES, _INT32 = 4 << 20, 1 << 20, 1 << 31
 
 

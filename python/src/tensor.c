@@ -271,52 +271,63 @@ PyObject *tensor_size(PyObject *module, PyObject *args)
     return PyLong_FromUnsignedLongLong(total);
 }
 
+/* What lmc_changes_add finds, which is put where `changes` says; is_wide: its numbers, which begin
+ * at first, get 8 bytes each, in place. */
+static void number_changes(enum lmc_status *status, lmc_changes *changes, const Py_buffer *now,
+                           const Py_buffer *before, unsigned width, uint64_t first, int is_wide,
+                           size_t *n_compared)
+{
+    uint8_t *const at = (uint8_t *)changes->indices;
+    size_t i;
+    *status = lmc_changes_add(changes, now->buf, before->buf, (size_t)now->len / width, width,
+                              is_wide ? 0 : (uint32_t)first, n_compared);
+    for (i = changes->n; is_wide && i-- > 0;) { /* the last first: none is overwritten */
+        uint32_t number;
+        int64_t index;
+        memcpy(&number, at + 4 * i, 4);
+        index = (int64_t)(first + number);
+        memcpy(at + 8 * i, &index, 8);
+    }
+}
+
 /* (now, before, width, first, indices, is_wide, values, n) -> (n_compared, n): the numbers of
- * elements that differ, of 4 bytes or (is_wide) 8, and what they are now, behind n others. Less than
- * all is compared where there is no room. */
+ * elements that differ, of 4 bytes or (is_wide) 8, and what they are now, behind n others. Less
+ * than all is compared where there is no room. */
 PyObject *add_changes(PyObject *module, PyObject *args)
 {
     lmc_changes changes;
     Py_buffer now, before, indices, values;
     unsigned long long first;
     unsigned width;
-    Py_ssize_t n;
-    size_t n_compared = 0, index_size, cap, i;
+    Py_ssize_t n, cap = 0;
+    size_t n_compared = 0;
     int is_wide;
     enum lmc_status status = LMC_ERR_ARGUMENT;
+    (void)module;
     if (!PyArg_ParseTuple(args, "y*y*IKw*pw*n:add_changes", &now, &before, &width, &first, &indices,
                           &is_wide, &values, &n))
         return NULL;
-    index_size = is_wide ? 8 : 4;
-    cap = width ? (size_t)values.len / width : 0;
-    if (cap > (size_t)indices.len / index_size) cap = (size_t)indices.len / index_size;
-    if (now.len == before.len && (uintptr_t)indices.buf % 4 == 0 && n >= 0 && (size_t)n <= cap &&
+    if (width > 0) cap = values.len / (Py_ssize_t)width;
+    if (cap > indices.len / (is_wide ? 8 : 4)) cap = indices.len / (is_wide ? 8 : 4);
+    if (now.len == before.len && (uintptr_t)indices.buf % 4 == 0 && cap > 0 && n >= 0 && n <= cap &&
         (is_wide || first <= INT32_MAX)) {
-        uint8_t *const at = (uint8_t *)indices.buf + (size_t)n * index_size;
-        changes.indices = (uint32_t *)(void *)at;
-        changes.values = (uint8_t *)values.buf + (size_t)n * width;
-        changes.cap = cap - (size_t)n;
+        changes.indices = (uint32_t *)(void *)((uint8_t *)indices.buf + n * (is_wide ? 8 : 4));
+        changes.values = (uint8_t *)values.buf + n * (Py_ssize_t)width;
+        changes.cap = (size_t)(cap - n);
         changes.n = 0;
-        Py_BEGIN_ALLOW_THREADS if (changes.cap == 0) status = LMC_OK;
-        else status = lmc_changes_add(&changes, now.buf, before.buf, (size_t)now.len / width, width,
-                                      is_wide ? 0 : (uint32_t)first, &n_compared);
-        for (i = changes.n; is_wide && i-- > 0;) { /* the last first: none is overwritten */
-            uint32_t number;
-            int64_t index;
-            memcpy(&number, at + 4 * i, 4);
-            index = (int64_t)(first + number);
-            memcpy(at + 8 * i, &index, 8);
+        status = LMC_OK;
+        if (n < cap) {
+            Py_BEGIN_ALLOW_THREADS(void) number_changes(&status, &changes, &now, &before, width,
+                                                        first, is_wide, &n_compared);
+            Py_END_ALLOW_THREADS
         }
-        Py_END_ALLOW_THREADS n += (Py_ssize_t)changes.n;
+        n += (Py_ssize_t)changes.n;
     }
     PyBuffer_Release(&now);
     PyBuffer_Release(&before);
     PyBuffer_Release(&indices);
     PyBuffer_Release(&values);
-    if (status != LMC_OK) {
-        (void)module;
-        PyErr_SetString(PyExc_ValueError, "no such elements, or no room for them");
-        return NULL;
-    }
-    return Py_BuildValue("nn", (Py_ssize_t)n_compared, n);
+    if (status == LMC_OK) return Py_BuildValue("nn", (Py_ssize_t)n_compared, n);
+    PyErr_SetString(PyExc_ValueError, "no such elements, or no room for them");
+    return NULL;
 }

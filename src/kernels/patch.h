@@ -237,22 +237,38 @@ LMC__INLINE_AVX2 void lmc__copy_lines_avx2(uint8_t *dst, const uint8_t *src, siz
     }
 }
 
-/* The CRC of a strip; the next one is fetched meanwhile. */
-LMC__INLINE_AVX2 uint32_t lmc__patch_crc_avx2(uint32_t crc, const uint8_t *p, size_t size,
-                                              const uint8_t *next)
+/* A strip that is made: its CRC; if it was made in a buffer, it is streamed to dst. The next one is
+ * fetched meanwhile. AVX-512 does all in one loop: else streaming stores would wait for memory with
+ * nothing to do. size is a multiple of 512. */
+LMC__INLINE_AVX2 uint32_t lmc__end_strip_avx2(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                              size_t size, const uint8_t *next)
 {
-    return size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, p, size)
-                                       : lmc__crc_ahead_avx2(crc, p, size, next);
+    crc = size % (4 * LMC__CRC_LANE4) ? lmc__crc32c_avx2(crc, strip, size)
+                                      : lmc__crc_ahead_avx2(crc, strip, size, next);
+    if (strip != dst) lmc__stream_avx2(dst, strip, size);
+    return crc;
 }
-LMC__INLINE_AVX512 uint32_t lmc__patch_crc_avx512(uint32_t crc, const uint8_t *p, size_t size,
-                                                  const uint8_t *next)
+LMC__INLINE_AVX512 uint32_t lmc__end_strip_avx512(uint32_t crc, uint8_t *dst, const uint8_t *strip,
+                                                  size_t size, const uint8_t *next)
 {
+    const __m512i fold = lmc__crc_factor(4), zero = _mm512_setzero_si512();
+    lmc__streamer_avx512 stream = lmc__start_stream_avx512(dst);
+    __m512i sum[4] = {zero, zero, zero, zero}, v[4], start = lmc__crc_start(crc);
     size_t i;
-    for (i = 0; i < size; i += LMC__LINE) {
+    unsigned p;
+    for (i = 0; i < size; i += 256) {
         lmc__touch_ahead(next, i);
-        LMC__PREFETCH((const uint8_t *)((uintptr_t)next + i));
+        LMC__UNROLL for (p = 0; p < 4; p++)
+        {
+            const size_t at = i + 64 * p;
+            LMC__PREFETCH((const uint8_t *)((uintptr_t)next + at));
+            v[p] = lmc__load_avx512(strip + at);
+            if (strip != dst) lmc__stream_avx512(&stream, dst + at, v[p], at == 0);
+        }
+        lmc__crc_add_avx512(sum, fold, v, 4, &start);
     }
-    return lmc__crc32c_avx512(crc, p, size);
+    if (strip != dst) lmc__end_stream_avx512(&stream, dst + size);
+    return lmc__crc_finish(sum, 4);
 }
 
 /* Of a chunk's elements, which are at base and which `out` has, too, those that change are restored
@@ -342,8 +358,7 @@ LMC__DEFINE_PATCH_CHUNK(avx512, LMC__INLINE_AVX512, 64)
                     &pending, &done, out + j * width, from + j * width,                            \
                     lmc__min(m - j, LMC__PATCH_CHUNK) / 64, tally + (i + j) / 64, row, changes,    \
                     &ranges, grouping->n_classes, undo, i + j, w, order));                         \
-            done.crc = lmc__patch_crc_##isa(done.crc, out, size, from + size);                     \
-            if (streams) lmc__stream_avx2(to, out, size);                                          \
+            done.crc = lmc__end_strip_##isa(done.crc, to, out, size, from + size);                 \
         }                                                                                          \
         done.n = whole;                                                                            \
         return lmc__patch_rest(k, dst, changes, &block, &done, undo);                              \

@@ -16,8 +16,8 @@
 /* Tables of what is in a snapshot, as a reader wants them, and how they are made of an index. Its
  * Body_CRC, which comes first, tells damage, not malice: the other checks hold for any bytes. No
  * count is used to allocate: entries are parsed until as many were there, or they end. The stored
- * sizes, with the header and BLKS, must add up to where the index stands. So memory is in
- * proportion to the size of the index, which the caller limits, and time is n log n in it. */
+ * sizes, with header and BLKS, must add up to where the index stands. So memory is in proportion
+ * to the size of the index, which the caller limits, and time is n log n in it. */
 
 typedef struct lmc__reader_run {
     lmc__run run;

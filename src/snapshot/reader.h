@@ -501,7 +501,7 @@ static enum lmc_status lmc__read_blocks(lmc_reader *r, size_t number, uint64_t o
 }
 
 /* The read_run of a reader of an intact file. Of a run that is wanted whole, and is not too large,
- * the code is read in one request, and its blocks are found in it. */
+ * the code is read in one request, and its rows are made of it. */
 static enum lmc_status lmc__read_indexed_run(lmc_reader *r, size_t number, uint64_t offset,
                                              uint8_t *dst, size_t size)
 {
