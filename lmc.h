@@ -14131,8 +14131,8 @@ static enum lmc_status lmc__next_block(lmc__tensor_decoding *t, lmc__job *job)
 }
 
 /* The rest of a job, for a block that ends behind the start of the range: what of it goes where,
- * and whether its bytes should pass by the caches; then the next block's bytes are fetched
- * meanwhile, as the loads of this one no longer run far ahead of slow stores.
+ * and whether its bytes should pass by the caches; then the next block's bytes, or its prediction,
+ * are fetched meanwhile, as the loads of this one no longer run far ahead of slow stores.
  *
  * A block may be larger than the options say, if another size was used to encode: then the
  * workspace is too small, which has to be said before a worker finds out. */
@@ -14151,6 +14151,10 @@ static enum lmc_status lmc__plan_decoding(const lmc__tensor_decoding *t, lmc__jo
         job->streaming.is_on = 1;
         job->streaming.next = t->src + t->used;
         job->streaming.next_size = lmc__min(t->src_size - t->used, job->info.encoded_size);
+        if (job->base) { /* most of what it reads */
+            job->streaming.next = base + (size_t)t->at;
+            job->streaming.next_size = (size_t)lmc__min64(t->total_size - t->at, job->info.size);
+        }
     }
     /* the prediction before the workspace, for with one that is larger */
     LMC__CHECK(base || !job->info.has_prediction, LMC_ERR_BASE_MISSING);
