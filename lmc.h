@@ -1618,6 +1618,26 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
+
+/* A case of a switch: `statement` with a constant of that name. Then the break. */
+#define LMC__WITH(name, constant, statement)                                                       \
+    {                                                                                              \
+        const unsigned name = constant;                                                            \
+        statement;                                                                                 \
+        break;                                                                                     \
+    }
+/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
+ * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+#define LMC__WITH_SIDES(l, r, statement)                                                           \
+    {                                                                                              \
+        const int has_left = l, has_right = r;                                                     \
+        statement;                                                                                 \
+    }
+#define LMC__FOR_SIDES(left, right, statement)                                                     \
+    if ((left) && (right)) LMC__WITH_SIDES(1, 1, statement)                                        \
+    else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
+    else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
+    else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
@@ -2212,6 +2232,23 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
     memcpy(bits, mask + i / 8, (n - i + 7) / 8);
     return lmc__load64(bits);
 }
+
+#ifndef LMC_NO_ENCODER
+/* And back, for the next n bits of a mask: those of m, of which zeros replace what is above n.
+ * Writes no byte behind the last one. Returns the bits that count. */
+LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        lmc__store64(mask, m);
+        return m;
+    }
+    m &= ((uint64_t)1 << n) - 1;
+    lmc__store64(bits, m);
+    memcpy(mask, bits, (n + 7) / 8);
+    return m;
+}
+#endif
 #endif
 
 /* == kernels/vec_neon.h ======================================================================== */
@@ -2334,43 +2371,55 @@ LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c
     return vget_low_u8(vpaddq_u8(all, all));
 }
 
-/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of byte 2 j,
- * then of byte 2 j + 1, are tested for the bit of their place. */
-LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
+ * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
+{
+    return vreinterpretq_u8_u64(vdupq_n_u64(m));
+}
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x16_t bits, unsigned j)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
     const uint8x16_t byte = vreinterpretq_u8_u64(
         vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
-    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+    return vtstq_u8(vqtbl1q_u8(bits, byte), weight);
 }
 
-/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
-LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0: shifts v to the left and inserts it
+ * above the lowest bit. */
+LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
 {
-    uint8_t bits[8];
-    if (n >= 64) return vld1_u8(mask);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask, (n + 7) / 8);
-    return vld1_u8(bits);
+    return vsliq_n_u8(one, v, 1);
 }
 
-/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte, for a mask is
- * no list. Bits behind n must be zero: lmc__first_bits_neon. */
-LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+typedef uint8x16x4_t lmc__table64;
+LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
-    uint8_t bits[8];
-    if (n >= 64) {
-        vst1_u8(mask, m);
-    } else {
-        vst1_u8(bits, m);
-        memcpy(mask, bits, (n + 7) / 8);
-    }
+    (void)depth;
+    return vqtbl4q_u8(*table, v);
 }
 
-/* The first n bits of m, zeros above them. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+#ifndef LMC_NO_ENCODER
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 {
-    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+    return vcgeq_u8(v, from);
+}
+
+/* r[i] = v[i] - w[i]. */
+LMC__INLINE uint8x16_t lmc__subtract_neon(uint8x16_t v, uint8x16_t w) { return vsubq_u8(v, w); }
+
+/* r[i] = bit `bit` of v[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
+{
+    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
+}
+
+/* Bit i of the result: whether byte i of four vectors is set. */
+LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
+{
+    return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
@@ -2379,6 +2428,28 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 {
     return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
 }
+
+/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
+ * first, where the table's places, 0 .. 7, find them. */
+LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
+{
+    return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
+}
+
+/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m): by one multiplication, of vcnt's
+ * numbers for each byte, for all j. None is above 64, so no byte overflows. */
+LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
+}
+LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
+{
+    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
+}
+
+LMC__INLINE void lmc__store_low_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_low_u8(x)); }
+LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_high_u8(x)); }
+#endif
 #endif
 
 /* == kernels/vec_avx2.h ======================================================================== */
@@ -2474,10 +2545,10 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-#if LMC__X86
 /* r[i] = v. */
 LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
+#if LMC__X86
 /* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
 LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
 {
@@ -2526,36 +2597,58 @@ LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 }
 #endif
 
-/* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
- * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
-LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
+/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
+ * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    return _mm256_set1_epi64x((long long)m);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_avx2(__m256i bits, unsigned j)
+{
+    const __m256i byte =
+        _mm256_add_epi8(_mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2,
+                                         2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3),
+                        lmc__splat_avx2(4 * j));
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(
-        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
 }
 
-/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
- * first 32 of them, and spread_high, of the others: as spread_bits. */
-LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0. */
+LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
 {
-    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_sub_epi8(_mm256_add_epi8(v, v), one);
 }
-LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+
+/* r[i] = table[v[i]], of 2^depth <= 64 entries. A shuffle looks up one of 16 by the low 4 bits. For
+ * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
+ *
+ *     v            00 r r pppp                row r, place p
+ *     row_of       r                          v >> 4, less what a 16-bit shift brings in
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+typedef struct lmc__table64 {
+    __m256i val[4];
+} lmc__table64;
+LMC__INLINE_AVX2 lmc__table64 lmc__load64_avx2(const uint8_t *p)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+    lmc__table64 table;
+    unsigned t;
+    for (t = 0; t < 4; t++) table.val[t] = lmc__load_row_avx2(p + 16 * t);
+    return table;
 }
-LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v, unsigned depth)
 {
-    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
-                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+    __m256i out = _mm256_shuffle_epi8(table->val[0], v); /* bit 7 of v is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, lmc__splat_avx2(t)),
+                                  _mm256_shuffle_epi8(table->val[t], v), out);
+        }
+    }
+    return out;
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
@@ -2586,11 +2679,57 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 }
 
 #ifndef LMC_NO_ENCODER
+/* r[i] = v[i] - w[i]. */
+LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
+
+/* Bit 7 of r[i] = bit `bit` of v[i]: shifted there, in lanes of 16 bits; what comes from a
+ * neighbour lies below. For SIMDe, a count that is an operand must be a literal. */
+LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
+{
+#if LMC__X86
+    return _mm256_slli_epi16(v, (int)(7 - bit));
+#else
+    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)(7 - bit)));
+#endif
+}
+
+/* Bit i of the result: bit 7 of byte i of two vectors. */
+LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
+{
+    return (uint32_t)_mm256_movemask_epi8(one[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(one[1])
+                                                        << 32;
+}
+
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
  * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+}
+
+/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
+ * first, where the table's places, 0 .. 7, find them. */
+LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
+{
+    const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
+    return _mm_shuffle_epi8(j & 1 ? _mm_unpackhi_epi64(half, half) : half,
+                            lmc__load_sort_places_avx2(m));
+}
+
+/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m). */
+LMC__INLINE_AVX2 uint32_t lmc__begin_ones_avx2(uint32_t m) { return m; }
+LMC__INLINE_AVX2 size_t lmc__ones_before_avx2(uint32_t sums, unsigned j)
+{
+    return (size_t)_mm_popcnt_u64(sums & (((uint64_t)1 << 8 * j) - 1));
+}
+
+LMC__INLINE_AVX2 void lmc__store_low_avx2(uint8_t *p, __m128i x)
+{
+    _mm_storel_epi64((__m128i *)(void *)p, x);
+}
+LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
+{
+    _mm_storeh_pd((double *)(void *)p, _mm_castsi128_pd(x));
 }
 #endif
 #endif
@@ -2734,22 +2873,28 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 /* == kernels/vec.h ============================================================================= */
 
 /* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. */
+ * name of either tier. SIMDe has AVX2's names. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
 #define LMC__INLINE_VEC LMC__INLINE
 #define LMC__STATIC_VEC static
 #define LMC__LOOP_VEC static __attribute__((noinline))
-typedef uint8x16_t lmc__vector;
-#elif LMC__X86
+#define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
+typedef uint8x16_t lmc__vector, lmc__sorted;
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+#elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
 #define LMC__INLINE_VEC LMC__INLINE_AVX2
 #define LMC__STATIC_VEC LMC__AVX2 static
 #define LMC__LOOP_VEC static __attribute__((noinline, aligned(64))) LMC__AVX2
+#define LMC__VECTORS_SORTED 1u
 typedef __m256i lmc__vector;
+typedef uint32_t lmc__vector_bits;
+typedef __m128i lmc__sorted;
 #endif
+#define LMC__VECTORS_OF_64 (64 / LMC__VECTOR_SIZE)
 
 /* == kernels/residual.h ======================================================================== */
 
@@ -3271,18 +3416,12 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 
 /* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
  * constant. */
-#define LMC__WITH_WIDTH(statement, constant)                                                       \
-    {                                                                                              \
-        const unsigned w = constant;                                                               \
-        statement;                                                                                 \
-        break;                                                                                     \
-    }
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
-    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
-    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
-    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
-    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    case 1: LMC__WITH(w, 1, statement)                                                             \
+    case 2: LMC__WITH(w, 2, statement)                                                             \
+    case 4: LMC__WITH(w, 4, statement)                                                             \
+    default: LMC__WITH(w, 8, statement)                                                            \
     }
 
 /* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
@@ -3889,10 +4028,10 @@ LMC__AVX512 static void lmc__map_avx512(uint8_t *dst, const uint8_t *src, size_t
  * begins. right may not.
  */
 
-/* Eight elements at a time, the definition. Those of the slack count as zeros. Which sides are
- * wanted is constant in each of four copies of the loop. */
+/* Eight elements at a time, the definition. Those of the slack count as zeros. */
 LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                       const uint8_t *src, size_t n, unsigned split)
+                                       const uint8_t *src, size_t n, unsigned split, int has_left,
+                                       int has_right)
 {
     const uint64_t s = split * LMC__ONES8;
     size_t i, n_right = 0;
@@ -3901,9 +4040,9 @@ LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *ri
         unsigned m = lmc__compare8(v, s);
         if (n - i < 8) m &= (1u << (n - i)) - 1;
         mask[i >> 3] = (uint8_t)m;
-        if (left || right) v = lmc__sort8(v, m);
-        if (left) lmc__store64(left + (i - n_right), v);
-        if (right) lmc__store64(right + n_right, lmc__reverse8(v));
+        if (has_left || has_right) v = lmc__sort8(v, m);
+        if (has_left) lmc__store64(left + (i - n_right), v);
+        if (has_right) lmc__store64(right + n_right, lmc__reverse8(v));
         n_right += lmc__ones[m];
     }
     return n_right;
@@ -3912,154 +4051,90 @@ LMC__INLINE size_t lmc__partition_body(uint8_t *mask, uint8_t *left, uint8_t *ri
 static size_t lmc__partition_scalar(uint8_t *mask, uint8_t *left, uint8_t *right,
                                     const uint8_t *src, size_t n, unsigned split)
 {
-    if (left && right) return lmc__partition_body(mask, left, right, src, n, split);
-    if (left) return lmc__partition_body(mask, left, NULL, src, n, split);
-    if (right) return lmc__partition_body(mask, NULL, right, src, n, split);
-    return lmc__partition_body(mask, NULL, NULL, src, n, split);
+    size_t n_right;
+    LMC__FOR_SIDES(left, right,
+                   n_right =
+                       lmc__partition_body(mask, left, right, src, n, split, has_left, has_right));
+    return n_right;
 }
 
-#if LMC__NEON
-
-/* A step of 64 elements, of which n count. Returns the number of ones. Eight elements at a time are
- * sorted by a shuffle from lmc__sort_places: zeros to the lower half, ones to the upper. Where the
- * eight stores of a side go is known before the first, by one multiplication, so none waits:
+#if LMC__NEON || LMC__AVX2_TEXT
+/* The elements of LMC__VECTORS_SORTED vectors, those in m to the right, behind n_left and n_right
+ * others; a side that is not wanted is NULL. Returns how many there are now on the right. By
+ * eights, sorted by a shuffle: zeros to the lower half, ones to the upper. Where they go is known
+ * before the first store, so none waits:
  *
- *     m8                       a byte for 8 elements each: m0 m1 ... m7
- *     vcnt(m8)                 their numbers of ones: c0 c1 ... c7
- *     ones = that * 0x01..01   c0, c0 + c1, ..., their sum: 64 at most, so no byte overflows
- *     eight j                  before = byte j - 1 of ones; goes to right + before
- *                              and to left + 8 j - before
+ *     m               byte 0    byte 1    byte 2    byte 3
+ *     ones before       0         r1        r2        r3
+ *     to right at       0         r1        r2        r3         from n_right on
+ *     to left at        0       8 - r1   16 - r2   24 - r3       from n_left on
  *
- * The last of 8 stores of 8 bytes ends at most 64 bytes behind the step's first place on its side.
- * Where only the mask is wanted, two leaves, nothing is sorted. */
-LMC__INLINE size_t lmc__partition64_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                         const uint8_t *src, size_t n, unsigned split,
-                                         int want_left, int want_right)
+ * The last store to a side ends at most a step behind the first one's place. split_root uses this
+ * step too. */
+#define LMC__EIGHTS_SORTED (LMC__VECTORS_SORTED * LMC__VECTOR_SIZE / 8)
+LMC__INLINE_VEC size_t LMC__VEC(partition_step)(uint8_t *left, uint8_t *right, size_t n_left,
+                                                size_t n_right, const lmc__vector *v,
+                                                lmc__vector_bits m)
 {
-    const uint8x16_t s = vdupq_n_u8((uint8_t)split),
-                     v[4] = {vld1q_u8(src), vld1q_u8(src + 16), vld1q_u8(src + 32),
-                             vld1q_u8(src + 48)};
-    const uint8x8_t m8 =
-        lmc__first_bits_neon(lmc__collect_neon(vcgeq_u8(v[0], s), vcgeq_u8(v[1], s),
-                                               vcgeq_u8(v[2], s), vcgeq_u8(v[3], s)),
-                             n);
-    const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0);
-    const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(m8)), 0) *
-                          LMC__ONES8; /* byte j: the ones of bytes 0 .. j of m */
+    const lmc__vector_bits sums = LMC__VEC(begin_ones)(m);
     unsigned j;
-    lmc__store_mask_neon(mask, m8, n);
-    if (!want_left && !want_right) return (size_t)(ones >> 56);
-    LMC__UNROLL for (j = 0; j < 8; j++)
+    if (left) left += n_left;
+    if (right) right += n_right;
+    LMC__UNROLL for (j = 0; j < LMC__EIGHTS_SORTED; j++)
     {
-        const size_t before = j ? (size_t)(ones >> (8 * j - 8) & 255) : 0;
-        /* its 8 bytes in the lower half, where the table's places, 0 .. 7, find them */
-        const uint8x16_t half = j & 1 ? vextq_u8(v[j / 2], v[j / 2], 8) : v[j / 2];
-        const uint8x16_t x = vqtbl1q_u8(half, lmc__load_sort_places_neon(m >> 8 * j & 255));
-        if (want_left) vst1_u8(left - before + 8 * j, vget_low_u8(x));
-        if (want_right) vst1_u8(right + before, vget_high_u8(x));
+        const lmc__sorted x = LMC__VEC(sort8)(
+            v[8 * j / LMC__VECTOR_SIZE], j % (LMC__VECTOR_SIZE / 8), (unsigned)(m >> 8 * j & 255));
+        const size_t before = LMC__VEC(ones_before)(sums, j);
+        if (left) LMC__VEC(store_low)(left - before + 8 * j, x);
+        if (right) LMC__VEC(store_high)(right + before, x);
     }
-    return (size_t)(ones >> 56);
+    return n_right + LMC__VEC(ones_before)(sums, LMC__EIGHTS_SORTED);
 }
 
-/* Which sides are wanted is constant in each of the four copies of this: no test in the loop. The
- * last step loads 64 bytes, however few count: at most 63 of the list's slack. */
-LMC__INLINE size_t lmc__partition_body_neon(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                            const uint8_t *src, size_t n, unsigned split,
-                                            int want_left, int want_right)
+/* A step of 64 elements, of which n count, behind `done` others, n_right of them on the right. It
+ * loads 64 bytes, however few count: at most 63 of the list's slack. */
+LMC__INLINE_VEC size_t LMC__VEC(partition64)(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                             const uint8_t *src, size_t n, lmc__vector split,
+                                             size_t done, size_t n_right)
 {
-    size_t n_right = 0;
-    for (; n >= 64; n -= 64, src += 64, mask += 8) {
-        const size_t ones =
-            lmc__partition64_neon(mask, left, right, src, 64, split, want_left, want_right);
-        if (want_left) left += 64 - ones;
-        if (want_right) right += ones;
-        n_right += ones;
+    lmc__vector v[LMC__VECTORS_OF_64], one[LMC__VECTORS_OF_64];
+    uint64_t m;
+    unsigned j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+    {
+        v[j] = LMC__VEC(load)(src + LMC__VECTOR_SIZE * j);
+        one[j] = LMC__VEC(not_below)(v[j], split);
     }
-    if (n != 0)
-        n_right += lmc__partition64_neon(mask, left, right, src, n, split, want_left, want_right);
+    m = lmc__store_mask(mask, LMC__VEC(to_bits)(one), n);
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j += LMC__VECTORS_SORTED) n_right =
+        LMC__VEC(partition_step)(left, right, done + LMC__VECTOR_SIZE * j - n_right, n_right, v + j,
+                                 (lmc__vector_bits)(m >> LMC__VECTOR_SIZE * j));
     return n_right;
 }
 
-static size_t lmc__partition_neon(uint8_t *mask, uint8_t *left, uint8_t *right, const uint8_t *src,
-                                  size_t n, unsigned split)
+LMC__INLINE_VEC size_t LMC__VEC(partition_body)(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                                const uint8_t *src, size_t n, unsigned split,
+                                                int has_left, int has_right)
 {
-    if (left && right) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 1);
-    if (left) return lmc__partition_body_neon(mask, left, right, src, n, split, 1, 0);
-    if (right) return lmc__partition_body_neon(mask, left, right, src, n, split, 0, 1);
-    return lmc__partition_body_neon(mask, left, right, src, n, split, 0, 0);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-
-/* The 8 bytes in the lower or, if high, in the upper half of v, sorted by m: those of zeros, up to
- * 8, are stored from the lower half of x, those of ones from the upper half. */
-LMC__INLINE_AVX2 void lmc__partition8_avx2(uint8_t *left, uint8_t *right, size_t n_left,
-                                           size_t n_right, __m128i v, int high, unsigned m)
-{
-    const __m128i places = lmc__load_sort_places_avx2(m);
-    const __m128i x = _mm_shuffle_epi8(high ? _mm_unpackhi_epi64(v, v) : v, places);
-    if (left) _mm_storel_epi64((__m128i *)(void *)(left + n_left), x);
-    if (right) lmc__store64(right + n_right, (uint64_t)_mm_extract_epi64(x, 1));
-}
-
-/* 32 elements, those in m to the right, behind n_left and n_right others: by eights, as on NEON.
- * Returns how many there are now on the right.
- *
- *     m             byte 0    byte 1    byte 2    byte 3
- *     ones before     0         r1        r2        r3
- *     to right at     0         r1        r2        r3         from n_right on
- *     to left at      0       8 - r1   16 - r2   24 - r3       from n_left on
- *
- * r1, r2, r3 are popcounts of a longer and longer part of m, so that the eight addresses do not
- * form a chain. split_root uses this step too. */
-LMC__INLINE_AVX2 size_t lmc__partition_step_avx2(uint8_t *left, uint8_t *right, size_t n_left,
-                                                 size_t n_right, __m256i v, uint32_t m)
-{
-    const __m128i low = _mm256_castsi256_si128(v), high = _mm256_extracti128_si256(v, 1);
-    const size_t r1 = (size_t)_mm_popcnt_u64(m & 0xFF), r2 = (size_t)_mm_popcnt_u64(m & 0xFFFF),
-                 r3 = (size_t)_mm_popcnt_u64(m & 0xFFFFFF);
-    lmc__partition8_avx2(left, right, n_left, n_right, low, 0, m & 255);
-    lmc__partition8_avx2(left, right, n_left + 8 - r1, n_right + r1, low, 1, m >> 8 & 255);
-    lmc__partition8_avx2(left, right, n_left + 16 - r2, n_right + r2, high, 0, m >> 16 & 255);
-    lmc__partition8_avx2(left, right, n_left + 24 - r3, n_right + r3, high, 1, m >> 24);
-    return n_right + (size_t)_mm_popcnt_u64(m);
-}
-
-/* want_left and want_right are constant. The last step loads 32 bytes and stores as if all counted;
- * only m is cut to the n - i that do. */
-LMC__INLINE_AVX2 size_t lmc__partition_body_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                                 const uint8_t *src, size_t n, unsigned split,
-                                                 int want_left, int want_right)
-{
-    const __m256i s = _mm256_set1_epi8((char)split);
+    const lmc__vector s = LMC__VEC(splat)(split);
     size_t i, n_right = 0;
-    if (!want_left) left = NULL;
-    if (!want_right) right = NULL;
-    for (i = 0; i + 32 <= n; i += 32) {
-        const __m256i v = lmc__load_avx2(src + i);
-        const uint32_t m = lmc__compare_avx2(v, s);
-        lmc__store32(mask + i / 8, m);
-        n_right = lmc__partition_step_avx2(left, right, i - n_right, n_right, v, m);
-    }
-    if (i < n) {
-        const __m256i v = lmc__load_avx2(src + i);
-        const uint32_t m = lmc__compare_avx2(v, s) & (((uint32_t)1 << (n - i)) - 1);
-        uint8_t word[4];
-        lmc__store32(word, m);
-        memcpy(mask + i / 8, word, (n - i + 7) / 8);
-        n_right = lmc__partition_step_avx2(left, right, i - n_right, n_right, v, m);
-    }
+    if (!has_left) left = NULL;
+    if (!has_right) right = NULL;
+    for (i = 0; i + 64 <= n; i += 64)
+        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, 64, s, i, n_right);
+    if (i < n)
+        n_right = LMC__VEC(partition64)(mask + i / 8, left, right, src + i, n - i, s, i, n_right);
     return n_right;
 }
 
-LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_t *right,
-                                            const uint8_t *src, size_t n, unsigned split)
+LMC__STATIC_VEC size_t LMC__VEC(partition)(uint8_t *mask, uint8_t *left, uint8_t *right,
+                                           const uint8_t *src, size_t n, unsigned split)
 {
-    if (left && right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 1);
-    if (left) return lmc__partition_body_avx2(mask, left, right, src, n, split, 1, 0);
-    if (right) return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 1);
-    return lmc__partition_body_avx2(mask, left, right, src, n, split, 0, 0);
+    size_t n_right;
+    LMC__FOR_SIDES(
+        left, right,
+        n_right = LMC__VEC(partition_body)(mask, left, right, src, n, split, has_left, has_right));
+    return n_right;
 }
 #endif
 
@@ -4071,34 +4146,37 @@ LMC__AVX2 static size_t lmc__partition_avx2(uint8_t *mask, uint8_t *left, uint8_
  *     v                       a b c d e f g h ...
  *     m = v >= split          0 1 1 0 0 1 0 1 ...
  *     compress(v, m, v)       b c f h . . . . ...     to right
- *     compress(v, ~m, v)      a d e g . . . . ...     to left */
+ *     compress(v, ~m, v)      a d e g . . . . ...     to left
+ *
+ * As lmc__partition_step_avx2. */
+LMC__INLINE_AVX512 void lmc__partition_step_avx512(uint8_t *left, uint8_t *right, size_t *n_left,
+                                                   size_t *n_right, __m512i v, uint64_t m)
+{
+    const size_t ones = (size_t)_mm_popcnt_u64(m);
+    if (right) lmc__store_avx512(right + *n_right, _mm512_mask_compress_epi8(v, m, v));
+    if (left) lmc__store_avx512(left + *n_left, _mm512_mask_compress_epi8(v, ~m, v));
+    *n_right += ones;
+    *n_left += 64 - ones;
+}
+
 LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                      const uint8_t *src, size_t n, unsigned split,
-                                                     int want_left, int want_right)
+                                                     int has_left, int has_right)
 {
-    const __m512i s = _mm512_set1_epi8((char)split);
-    size_t i, n_right = 0, n_left = 0;
+    const __m512i s = lmc__splat_avx512(split);
+    size_t i, n_left = 0, n_right = 0;
+    if (!has_left) left = NULL;
+    if (!has_right) right = NULL;
     for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i v = _mm512_loadu_si512(src + i);
+        const __m512i v = lmc__load_avx512(src + i);
         const __mmask64 m = _mm512_cmpge_epu8_mask(v, s); /* m[j] = v[j] >= split */
-        const size_t ones = (size_t)_mm_popcnt_u64(m);
         lmc__store64(mask + i / 8, m);
-        if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
-        if (want_left) _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, ~m, v));
-        n_right += ones;
-        n_left += 64 - ones;
+        lmc__partition_step_avx512(left, right, &n_left, &n_right, v, m);
     }
     if (i < n) {
-        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_loadu_si512(src + i);
-        const __mmask64 m = _mm512_mask_cmpge_epu8_mask(valid, v, s);
-        uint8_t bits[8];
-        lmc__store64(bits, m);
-        memcpy(mask + i / 8, bits, (n - i + 7) / 8);
-        if (want_right) _mm512_storeu_si512(right + n_right, _mm512_mask_compress_epi8(v, m, v));
-        if (want_left)
-            _mm512_storeu_si512(left + n_left, _mm512_mask_compress_epi8(v, valid & ~m, v));
-        n_right += (size_t)_mm_popcnt_u64(m);
+        const __m512i v = lmc__load_avx512(src + i);
+        const uint64_t m = lmc__store_mask(mask + i / 8, _mm512_cmpge_epu8_mask(v, s), n - i);
+        lmc__partition_step_avx512(left, right, &n_left, &n_right, v, m);
     }
     return n_right;
 }
@@ -4106,10 +4184,11 @@ LMC__INLINE_AVX512 size_t lmc__partition_body_avx512(uint8_t *mask, uint8_t *lef
 LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, uint8_t *right,
                                                 const uint8_t *src, size_t n, unsigned split)
 {
-    if (left && right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 1);
-    if (left) return lmc__partition_body_avx512(mask, left, right, src, n, split, 1, 0);
-    if (right) return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 1);
-    return lmc__partition_body_avx512(mask, left, right, src, n, split, 0, 0);
+    size_t n_right;
+    LMC__FOR_SIDES(left, right,
+                   n_right = lmc__partition_body_avx512(mask, left, right, src, n, split, has_left,
+                                                        has_right));
+    return n_right;
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -4132,9 +4211,6 @@ LMC__AVX512 static size_t lmc__partition_avx512(uint8_t *mask, uint8_t *left, ui
  * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
  * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
  * slack. dst gets whole groups too, so it must not overlap the sides.
- *
- * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
- * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
@@ -4187,55 +4263,47 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
         const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
-        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j));                                 \
-        if (right_list) x.val[1] = vld1q_u8(b + before);                                           \
+        if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
+        if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
 /* Steps of 64 elements. A constant fills its half of x once: whatever the place, it is found. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
+ * two constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right, int left_list, int right_list)
+                                      lmc__side right, int has_left, int has_right)
 {
     const uint8_t *a = left.list, *b = right.list;
     uint8x16x2_t x;
+    unsigned j;
     x.val[0] = vdupq_n_u8(left.value);
     x.val[1] = vdupq_n_u8(right.value);
     for (;; n -= 64, mask += 8, dst += 64) {
-        const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
-        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0),
-                       ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-        LMC__MERGE16(0);
-        LMC__MERGE16(1);
-        LMC__MERGE16(2);
-        LMC__MERGE16(3);
+        const uint64_t m = lmc__load_mask(mask, 0, n);
+        const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+        const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        if (!has_left && !has_right) {
+            const uint8x16_t bits = lmc__load_bits_neon(m);
+            LMC__UNROLL for (j = 0; j < 4; j++) lmc__store_neon(
+                dst + 16 * j, vbslq_u8(lmc__spread_neon(bits, j), x.val[1], x.val[0]));
+        } else {
+            LMC__MERGE16(0);
+            LMC__MERGE16(1);
+            LMC__MERGE16(2);
+            LMC__MERGE16(3);
+        }
         if (n <= 64) return;
-        if (left_list) a += 64 - (ones >> 56);
-        if (right_list) b += ones >> 56;
-    }
-}
-
-/* Between two constants each bit, spread to a byte, chooses. */
-static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
-                             uint8_t right)
-{
-    const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
-    size_t i;
-    unsigned j;
-    for (i = 0; i < n; i += 64) {
-        const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
-        LMC__UNROLL for (j = 0; j < 4; j++)
-            vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
+        if (has_left) a += 64 - (ones >> 56);
+        if (has_right) b += ones >> 56;
     }
 }
 
 static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                             lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
-    else lmc__choose_neon(dst, mask, n, left.value, right.value);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_neon(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -4258,80 +4326,65 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
-                                                int left_list, int right_list)
+                                                int has_left, int has_right)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m256i sum = one;
-    if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
-    if (left_list)
+    if (has_left || has_right) sum = lmc__sum_up_avx2(sum);
+    if (has_left)
         l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
-    if (right_list)
+    if (has_right)
         r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
                                 _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
-LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
-                                              __m256i l, __m256i r, int left_list, int right_list)
-{
-    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
-                                  b, l, r, left_list, right_list);
-}
 
-/* 64 elements, whose bits are the 8 bytes at mask: two steps. */
-LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
-                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
-                                          int right_list)
+/* 64 elements, whose bits are m: two of those. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int has_left,
+                                          int has_right)
 {
-    const uint64_t m = lmc__load64(mask);
     const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
                  c3 = (size_t)_mm_popcnt_u64(m << 16);
-    const __m256i bits = lmc__load_bits_avx2(mask);
-    out[0] =
-        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
-    if (left_list) a += 32 - c2;
-    if (right_list) b += c2;
-    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
-                                    right_list);
+    const __m256i bits = lmc__load_bits_avx2(m);
+    out[0] = lmc__merge_spread_avx2(lmc__spread_avx2(bits, 0), c1, a, b, l, r, has_left, has_right);
+    if (has_left) a += 32 - c2;
+    if (has_right) b += c2;
+    out[1] =
+        lmc__merge_spread_avx2(lmc__spread_avx2(bits, 1), c3 - c2, a, b, l, r, has_left, has_right);
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. */
+/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
+ * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int left_list,
-                                           int right_list)
+                                           lmc__side left, lmc__side right, int has_left,
+                                           int has_right)
 {
-    const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
+    const __m256i l = lmc__splat_avx2(left.value), r = lmc__splat_avx2(right.value);
     const uint8_t *a = left.list, *b = right.list;
+    __m256i out[2];
     size_t i;
     for (i = 0; i + 64 <= n; i += 64) {
-        __m256i out[2];
-        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        const size_t ones =
+            lmc__merge64_avx2(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
         lmc__store_avx2(dst + i, out[0]);
         lmc__store_avx2(dst + i + 32, out[1]);
-        if (left_list) a += 64 - ones;
-        if (right_list) b += ones;
+        if (has_left) a += 64 - ones;
+        if (has_right) b += ones;
     }
-    if (i + 32 <= n) {
-        const uint32_t m = lmc__load32(mask + i / 8);
-        const size_t ones = (size_t)_mm_popcnt_u64(m);
-        lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
-        if (left_list) a += 32 - ones;
-        if (right_list) b += ones;
-        i += 32;
-    }
-    if (i < n)
-        lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
-                                                      r, left_list, right_list));
+    if (i == n) return;
+    (void)lmc__merge64_avx2(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
+    lmc__store_avx2(dst + i, out[0]);
+    lmc__store_avx2(dst + i + 32, out[1]);
 }
 
 LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_avx2(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -4343,23 +4396,22 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
 LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
-                                                  __m512i l, __m512i r, int left_list,
-                                                  int right_list)
+                                                  __m512i l, __m512i r, int has_left, int has_right)
 {
     __m512i v = l;
-    if (left_list) { /* the merge-masked form, which has no false dependency */
+    if (has_left) { /* the merge-masked form, which has no false dependency */
         const __m512i x = _mm512_loadu_si512(a);
         v = _mm512_mask_expand_epi8(x, ~m, x);
     }
-    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
-                      : _mm512_mask_mov_epi8(v, m, r);
+    return has_right ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
+                     : _mm512_mask_mov_epi8(v, m, r);
 }
 
 /* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
  * has come to, so a load may begin at the list's end: all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
-                                               lmc__side left, lmc__side right, int left_list,
-                                               int right_list)
+                                               lmc__side left, lmc__side right, int has_left,
+                                               int has_right)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -4367,22 +4419,20 @@ LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask
     for (i = 0; i + 64 <= n; i += 64) {
         const uint64_t m = lmc__load64(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
-        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
-        if (left_list) a += 64 - ones;
-        if (right_list) b += ones;
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, has_left, has_right));
+        if (has_left) a += 64 - ones;
+        if (has_right) b += ones;
     }
     if (i < n)
         _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r,
-                                                            left_list, right_list));
+                                                            has_left, has_right));
 }
 
 LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                           lmc__side left, lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_avx512(dst, mask, n, left, right, 0, 0);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_avx512(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -4432,108 +4482,55 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
     }
 }
 
-#if LMC__NEON
-/* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
- * inserts it above the plane's bit: 2 v + bit. vqtbl4 looks up 64 symbols in four registers. */
-LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
-                                       uint8x16x4_t table, unsigned depth)
-{
-    uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
-    unsigned j;
-    for (; depth-- != 0; bits += row) {
-        const uint8x8_t m = lmc__load_mask_neon(bits, n);
-        LMC__UNROLL for (j = 0; j < 4; j++) v[j] =
-            vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
+#if LMC__NEON || LMC__AVX2_TEXT
+/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+#define LMC__FOR_DEPTH(statement)                                                                  \
+    switch (depth) {                                                                               \
+    case 2: LMC__WITH(d, 2, statement)                                                             \
+    case 3: LMC__WITH(d, 3, statement)                                                             \
+    case 4: LMC__WITH(d, 4, statement)                                                             \
+    case 5: LMC__WITH(d, 5, statement)                                                             \
+    default: LMC__WITH(d, depth, statement)                                                        \
     }
-    LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
+
+/* A step of 64 elements, of which n count. */
+LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
+                                           const lmc__table64 *table, unsigned depth)
+{
+    lmc__vector v[LMC__VECTORS_OF_64];
+    unsigned d, j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] = LMC__VEC(splat)(0);
+    LMC__UNROLL for (d = 0; d < 6; d++, bits += row)
+    {
+        lmc__vector m;
+        if (d >= depth) break;
+        m = LMC__VEC(load_bits)(lmc__load_mask(bits, 0, n));
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] =
+            LMC__VEC(push_bit)(v[j], LMC__VEC(spread)(m, j));
+    }
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+        LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
 /* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
-static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
-                                unsigned depth)
+LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
+                                              const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    uint8x16x4_t table;
+    lmc__table64 table;
     uint8_t padded[64];
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    table = lmc__load64_neon(padded);
+    table = LMC__VEC(load64)(padded);
     for (; n >= 64; n -= 64, dst += 64, bits += 8)
-        lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
-    if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
- * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
- * looked up; bits 4 and 5 of v choose:
- *
- *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
-LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
-{
-    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
-    unsigned t;
-    if (depth > 4) {
-        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
-        LMC__UNROLL for (t = 1; t < 4; t++)
-        {
-            if (depth == 5 && t == 2) break;
-            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                                  _mm256_shuffle_epi8(table[t], v), out);
-        }
-    }
-    return out;
+        LMC__VEC(unflatten64)(dst, bits, row, 64, &table, depth);
+    if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
-LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                               const uint8_t *symbols, unsigned depth)
+LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
+                                         const uint8_t *symbols, unsigned depth)
 {
-    const size_t row = (n + 7) / 8;
-    __m256i table[4];
-    uint8_t padded[64];
-    size_t i;
-    unsigned d, t;
-    memset(padded, 0, sizeof padded);
-    memcpy(padded, symbols, (size_t)1 << depth);
-    for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
-    for (i = 0; i + 64 <= n; i += 64) {
-        const uint8_t *plane = bits + i / 8;
-        __m256i v = _mm256_setzero_si256(), w = v;
-        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
-        { /* v = 2 v + bit */
-            __m256i m;
-            if (d >= depth) break;
-            m = lmc__load_bits_avx2(plane);
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
-            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
-        }
-        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
-        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
-    }
-    for (; i < n; i += 32) {
-        __m256i v = _mm256_setzero_si256();
-        for (d = 0; d < depth; d++)
-            v = _mm256_sub_epi8(
-                _mm256_add_epi8(v, v),
-                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
-        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
-    }
-}
-
-LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                          const uint8_t *symbols, unsigned depth)
-{
-    switch (depth) { /* what is a constant is faster */
-    case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
-    case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
-    case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
-    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
-    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
-    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
-    }
+    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
 }
 #endif
 
@@ -4592,115 +4589,57 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     }
 }
 
-#if LMC__NEON
-/* A step of 64 elements, of which n count: a mask of 64 bits fills the 8 bytes that a store takes
- * at least. vtst gives 255 where the bit is set; first_bits clears those of slack. */
-LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
-                                     uint8x16_t first, unsigned depth)
+#if LMC__NEON || LMC__AVX2_TEXT
+/* A step of 64 elements, of which n count. */
+LMC__INLINE_VEC void LMC__VEC(flatten64)(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                         lmc__vector first, unsigned depth)
 {
-    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
-                             vsubq_u8(vld1q_u8(src + 32), first),
-                             vsubq_u8(vld1q_u8(src + 48), first)};
-    for (; depth-- != 0; bits += row) {
-        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
-        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
-                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
-        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    lmc__vector v[LMC__VECTORS_OF_64], one[LMC__VECTORS_OF_64];
+    unsigned d, j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] =
+        LMC__VEC(subtract)(LMC__VEC(load)(src + LMC__VECTOR_SIZE * j), first);
+    LMC__UNROLL for (d = depth; d-- != 0; bits += row)
+    {
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) one[j] = LMC__VEC(test)(v[j], d);
+        (void)lmc__store_mask(bits, LMC__VEC(to_bits)(one), n);
     }
 }
 
-static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                              unsigned depth)
+LMC__INLINE_VEC void LMC__VEC(flatten_body)(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    const lmc__vector low = LMC__VEC(splat)(first);
     for (; n >= 64; n -= 64, src += 64, bits += 8)
-        lmc__flatten64_neon(bits, row, src, 64, low, depth);
-    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* vpmovmskb collects bit 7 of all bytes; so the numbers are shifted up until their top bit is
- * there, and doubled after each plane. Depth 3, two neighbouring bytes of a 16-bit lane, cba and
- * fed:
- *
- *     v = src - first       00000cba   00000fed
- *     << 5                  cba00000   fed00000     a shift of 16 bits; nothing comes from below,
- *                                                   or, in slack, only to bits that stay below
- *     plane 0               c          f
- *     v + v                 ba000000   ed000000     bytes do not carry over
- *     plane 1               b          e
- *
- * One movemask and one addition for 32 elements and a plane. */
-LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, size_t n,
-                                             unsigned first, unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
-    /* a count in a register: for SIMDe, one that is an operand must be a literal */
-    const __m128i to_top = _mm_cvtsi32_si128((int)(8 - depth));
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 32) {
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
-         * one */
-        __m256i v = _mm256_sll_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), to_top);
-        uint8_t *plane = bits + i / 8;
-        LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
-        {
-            const uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
-            uint8_t word[4];
-            if (n - i >= 32) {
-                lmc__store32(plane, m);
-            } else {
-                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(plane, word, (n - i + 7) / 8);
-            }
-        }
-    }
+        LMC__VEC(flatten64)(bits, row, src, 64, low, depth);
+    if (n != 0) LMC__VEC(flatten64)(bits, row, src, n, low, depth);
 }
 
-/* A constant depth unrolls the planes: then a step takes half of the time, or less. */
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
+LMC__STATIC_VEC void LMC__VEC(flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                       unsigned depth)
 {
-    switch (depth) {
-    case 2: lmc__flatten_body_avx2(bits, src, n, first, 2); break;
-    case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
-    case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
-    case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
-    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
-    }
+    LMC__FOR_DEPTH(LMC__VEC(flatten_body)(bits, src, n, first, d));
 }
 #endif
 
 #if LMC__X86
-/* vptestmb tests a bit of 64 bytes and gives the plane's 64 bits at once. The last step's are
- * masked by `valid`; row - i / 8 is what a plane has left, ceil((n - i) / 8) bytes. */
+/* vptestmb tests a bit of 64 bytes and gives the plane's 64 bits at once. */
+LMC__INLINE_AVX512 void lmc__flatten64_avx512(uint8_t *bits, size_t row, const uint8_t *src,
+                                              size_t n, __m512i first, unsigned depth)
+{
+    const __m512i v = _mm512_sub_epi8(lmc__load_avx512(src), first);
+    for (; depth-- != 0; bits += row)
+        (void)lmc__store_mask(bits, _mm512_test_epi8_mask(v, lmc__splat_avx512(1u << depth)), n);
+}
+
 LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
                                             unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m512i low = _mm512_set1_epi8((char)first);
-    size_t i;
-    unsigned d;
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        for (d = 0; d < depth; d++)
-            lmc__store64(bits + d * row + i / 8,
-                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-    }
-    if (i < n) {
-        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        uint8_t word[8];
-        for (d = 0; d < depth; d++) {
-            lmc__store64(word, _mm512_mask_test_epi8_mask(
-                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-            memcpy(bits + d * row + i / 8, word, row - i / 8);
-        }
-    }
+    const __m512i low = lmc__splat_avx512(first);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_avx512(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_avx512(bits, row, src, n, low, depth);
 }
 #endif
 #endif /* LMC_NO_ENCODER */
@@ -4992,7 +4931,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
         const uint32_t m = lmc__compare_avx2(ranks, r->split);
         lmc__store32(r->mask + i / 8, m);
         r->n_right =
-            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, ranks, m);
+            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, &ranks, m);
     }
 }
 
@@ -5111,12 +5050,81 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     return done;
 }
 
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
+ * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
+ * width vectors, and onto each other at the end:
+ *
+ *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
+ *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
+ *     crc[1]       v1 ---------------------------> v1 ------->
+ *
+ * So the products of a step do not wait for each other, and the same loads serve both CRC and
+ * split. The register at the start, all ones, is added to the first vector: `start` is that once,
+ * then 0, which is cheaper than a first step of its own. */
+LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
+                                                             const lmc__parted *root,
+                                                             const uint8_t *src, size_t n,
+                                                             unsigned width, enum lmc__order order,
+                                                             int has_root)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
+    __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
+                          sum = _mm512_setzero_si512();
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    lmc__progress done = lmc__no_progress();
+    size_t i, n_left = 0, n_right = 0;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
+        has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
+    if (has_root) {
+        split = _mm512_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+    }
+    /* left may be the row itself, which is not written here */
+    for (i = 0; i + 64 <= n; i += 64) {
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
+        if (!has_root) lmc__touch_ahead(rows.row[width - 1], i);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            lmc__fetch_ahead_avx512(src, i, n, width, p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
+            sum = _mm512_add_epi64(sum, v[p]);
+            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
+        }
+        crc[0] = _mm512_xor_si512(crc[0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__to_residuals_avx512(v[p], width, order);
+        lmc__split_vectors_avx512(v, width);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
+        if (!has_root) {
+            lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
+        } else {
+            const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
+            const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
+            lmc__store64(mask + i / 8, m);
+            lmc__partition_step_avx512(left, right, &n_left, &n_right, ranks, m);
+        }
+    }
+    if (i) done.crc = lmc__crc_finish(crc, width);
+    done.sum = lmc__sum_words_avx512(sum);
+    done.n = i;
+    done.n_right = n_right;
+    return done;
+}
+
 /* Whether there is a root is a constant, so that the loop without one has its registers free. order
  * is tested once a step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
-    static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
-        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        enum lmc__order order)                                                                     \
+    static __attribute__((noinline, aligned(64))) attribute lmc__progress                          \
+        lmc__split_root_##width##_##isa(const lmc__planes *planes, const lmc__parted *root,        \
+                                        const uint8_t *src, size_t n, enum lmc__order order)       \
     {                                                                                              \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
@@ -5142,114 +5150,9 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     }
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
+LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
 #undef LMC__DEFINE_SPLIT_ROOTS
 #undef LMC__DEFINE_SPLIT_ROOT
-
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
- * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
- * width vectors, and onto each other at the end:
- *
- *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
- *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
- *     crc[1]       v1 ---------------------------> v1 ------->
- *
- * So the products of a step do not wait for each other, and the same loads serve both CRC and
- * split. The register at the start, all ones, is added to the first vector: `start` is that once,
- * then 0, which is cheaper than a first step of its own. */
-LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
-                                                             const lmc__parted *root,
-                                                             const uint8_t *src, size_t n,
-                                                             unsigned width, enum lmc__order order,
-                                                             int has_root)
-{
-    const __m512i fold = lmc__crc_factor(width);
-    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
-    __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
-                          sum = _mm512_setzero_si512();
-    uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    lmc__progress done = lmc__no_progress();
-    size_t i, n_right = 0;
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
-    LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
-        has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
-    if (has_root) {
-        split = _mm512_set1_epi8((char)root->split);
-        mask = root->mask;
-        left = root->left;
-        right = root->right;
-    }
-    /* left, right: where the next ranks go. left may be the row itself, which is not written
-     * here. */
-    for (i = 0; i + 64 <= n; i += 64) {
-        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
-        if (!has_root) lmc__touch_ahead(rows.row[width - 1], i);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
-            sum = _mm512_add_epi64(sum, v[p]);
-            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
-        }
-        crc[0] = _mm512_xor_si512(crc[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
-        if (order)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__to_residuals_avx512(v[p], width, order);
-        lmc__split_vectors_avx512(v, width);
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
-        if (!has_root) {
-            lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
-        } else {
-            const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
-            const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
-            const size_t ones = (size_t)_mm_popcnt_u64(m);
-            lmc__store64(mask + i / 8, m);
-            if (right) {
-                lmc__store_avx512(right, _mm512_mask_compress_epi8(ranks, m, ranks));
-                right += ones;
-            }
-            if (left) {
-                lmc__store_avx512(left, _mm512_mask_compress_epi8(ranks, ~m, ranks));
-                left += 64 - ones;
-            }
-            n_right += ones;
-        }
-    }
-    if (i) done.crc = lmc__crc_finish(crc, width);
-    done.sum = lmc__sum_words_avx512(sum);
-    done.n = i;
-    done.n_right = n_right;
-    return done;
-}
-
-#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
-        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        enum lmc__order order)                                                                     \
-    {                                                                                              \
-        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, order, 1);       \
-        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, order, 0);                 \
-    }
-LMC__DEFINE_SPLIT_ROOT(1)
-LMC__DEFINE_SPLIT_ROOT(2)
-LMC__DEFINE_SPLIT_ROOT(4)
-#undef LMC__DEFINE_SPLIT_ROOT
-
-LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
-                                                   lmc__parted *root, const uint8_t *src, size_t n,
-                                                   unsigned width, enum lmc__order order,
-                                                   uint64_t *sum)
-{
-    lmc__progress done = lmc__no_progress();
-    if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
-        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
-        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
-        }
-    return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
-}
 #endif
 #endif /* LMC_NO_ENCODER */
 
@@ -5455,8 +5358,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
             }
             LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const size_t ones =
-                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                const size_t ones = lmc__merge64_avx2(top, lmc__load64(mask + (i + j) / 8), left.at,
+                                                      right.at, zero, zero, 1, 1);
                 left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
             }

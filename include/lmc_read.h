@@ -1372,6 +1372,26 @@ static const uint8_t lmc__end_magic[8] = {0x94, 'L', 'M', 'C', 0x0D, 0x0A, 0x1A,
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
+
+/* A case of a switch: `statement` with a constant of that name. Then the break. */
+#define LMC__WITH(name, constant, statement)                                                       \
+    {                                                                                              \
+        const unsigned name = constant;                                                            \
+        statement;                                                                                 \
+        break;                                                                                     \
+    }
+/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
+ * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+#define LMC__WITH_SIDES(l, r, statement)                                                           \
+    {                                                                                              \
+        const int has_left = l, has_right = r;                                                     \
+        statement;                                                                                 \
+    }
+#define LMC__FOR_SIDES(left, right, statement)                                                     \
+    if ((left) && (right)) LMC__WITH_SIDES(1, 1, statement)                                        \
+    else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
+    else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
+    else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of
@@ -1847,6 +1867,7 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
     memcpy(bits, mask + i / 8, (n - i + 7) / 8);
     return lmc__load64(bits);
 }
+
 #endif
 
 /* == kernels/vec_neon.h ======================================================================== */
@@ -1969,51 +1990,35 @@ LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c
     return vget_low_u8(vpaddq_u8(all, all));
 }
 
-/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of byte 2 j,
- * then of byte 2 j + 1, are tested for the bit of their place. */
-LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
+ * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
+{
+    return vreinterpretq_u8_u64(vdupq_n_u64(m));
+}
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x16_t bits, unsigned j)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
     const uint8x16_t byte = vreinterpretq_u8_u64(
         vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
-    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+    return vtstq_u8(vqtbl1q_u8(bits, byte), weight);
 }
 
-/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
-LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0: shifts v to the left and inserts it
+ * above the lowest bit. */
+LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
 {
-    uint8_t bits[8];
-    if (n >= 64) return vld1_u8(mask);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask, (n + 7) / 8);
-    return vld1_u8(bits);
+    return vsliq_n_u8(one, v, 1);
 }
 
-/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte, for a mask is
- * no list. Bits behind n must be zero: lmc__first_bits_neon. */
-LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+typedef uint8x16x4_t lmc__table64;
+LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
-    uint8_t bits[8];
-    if (n >= 64) {
-        vst1_u8(mask, m);
-    } else {
-        vst1_u8(bits, m);
-        memcpy(mask, bits, (n + 7) / 8);
-    }
+    (void)depth;
+    return vqtbl4q_u8(*table, v);
 }
 
-/* The first n bits of m, zeros above them. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
-{
-    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
-}
-
-/* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
- * bits to the high half, in order. */
-LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
-{
-    return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
-}
 #endif
 
 /* == kernels/vec_avx2.h ======================================================================== */
@@ -2095,10 +2100,10 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-#if LMC__X86
 /* r[i] = v. */
 LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
+#if LMC__X86
 /* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
 LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
 {
@@ -2132,36 +2137,58 @@ LMC__INLINE_AVX2 __m256i lmc__blend_avx2(__m256i mask, __m256i a, __m256i b)
 #endif
 }
 
-/* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
- * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
-LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
+/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
+ * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    return _mm256_set1_epi64x((long long)m);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_avx2(__m256i bits, unsigned j)
+{
+    const __m256i byte =
+        _mm256_add_epi8(_mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2,
+                                         2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3),
+                        lmc__splat_avx2(4 * j));
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(
-        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
 }
 
-/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
- * first 32 of them, and spread_high, of the others: as spread_bits. */
-LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0. */
+LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
 {
-    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_sub_epi8(_mm256_add_epi8(v, v), one);
 }
-LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+
+/* r[i] = table[v[i]], of 2^depth <= 64 entries. A shuffle looks up one of 16 by the low 4 bits. For
+ * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
+ *
+ *     v            00 r r pppp                row r, place p
+ *     row_of       r                          v >> 4, less what a 16-bit shift brings in
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+typedef struct lmc__table64 {
+    __m256i val[4];
+} lmc__table64;
+LMC__INLINE_AVX2 lmc__table64 lmc__load64_avx2(const uint8_t *p)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+    lmc__table64 table;
+    unsigned t;
+    for (t = 0; t < 4; t++) table.val[t] = lmc__load_row_avx2(p + 16 * t);
+    return table;
 }
-LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v, unsigned depth)
 {
-    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
-                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+    __m256i out = _mm256_shuffle_epi8(table->val[0], v); /* bit 7 of v is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, lmc__splat_avx2(t)),
+                                  _mm256_shuffle_epi8(table->val[t], v), out);
+        }
+    }
+    return out;
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
@@ -2299,22 +2326,28 @@ LMC__INLINE_AVX512 __m512i lmc__rotate_avx512(__m512i v, unsigned width, int lef
 /* == kernels/vec.h ============================================================================= */
 
 /* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. */
+ * name of either tier. SIMDe has AVX2's names. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
 #define LMC__INLINE_VEC LMC__INLINE
 #define LMC__STATIC_VEC static
 #define LMC__LOOP_VEC static __attribute__((noinline))
-typedef uint8x16_t lmc__vector;
-#elif LMC__X86
+#define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
+typedef uint8x16_t lmc__vector, lmc__sorted;
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+#elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
 #define LMC__INLINE_VEC LMC__INLINE_AVX2
 #define LMC__STATIC_VEC LMC__AVX2 static
 #define LMC__LOOP_VEC static __attribute__((noinline, aligned(64))) LMC__AVX2
+#define LMC__VECTORS_SORTED 1u
 typedef __m256i lmc__vector;
+typedef uint32_t lmc__vector_bits;
+typedef __m128i lmc__sorted;
 #endif
+#define LMC__VECTORS_OF_64 (64 / LMC__VECTOR_SIZE)
 
 /* == kernels/residual.h ======================================================================== */
 
@@ -2810,18 +2843,12 @@ LMC__AVX512 static uint64_t lmc__sum64_avx512(const uint8_t *p, size_t size)
 
 /* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
  * constant. */
-#define LMC__WITH_WIDTH(statement, constant)                                                       \
-    {                                                                                              \
-        const unsigned w = constant;                                                               \
-        statement;                                                                                 \
-        break;                                                                                     \
-    }
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
-    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
-    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
-    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
-    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    case 1: LMC__WITH(w, 1, statement)                                                             \
+    case 2: LMC__WITH(w, 2, statement)                                                             \
+    case 4: LMC__WITH(w, 4, statement)                                                             \
+    default: LMC__WITH(w, 8, statement)                                                            \
     }
 
 /* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the
@@ -3101,9 +3128,6 @@ LMC__AVX512 static size_t lmc__count_ones_avx512(const uint8_t *mask, size_t siz
  * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
  * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
  * slack. dst gets whole groups too, so it must not overlap the sides.
- *
- * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
- * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
@@ -3156,55 +3180,47 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
         const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
-        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j));                                 \
-        if (right_list) x.val[1] = vld1q_u8(b + before);                                           \
+        if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
+        if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
 /* Steps of 64 elements. A constant fills its half of x once: whatever the place, it is found. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
+ * two constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right, int left_list, int right_list)
+                                      lmc__side right, int has_left, int has_right)
 {
     const uint8_t *a = left.list, *b = right.list;
     uint8x16x2_t x;
+    unsigned j;
     x.val[0] = vdupq_n_u8(left.value);
     x.val[1] = vdupq_n_u8(right.value);
     for (;; n -= 64, mask += 8, dst += 64) {
-        const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
-        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0),
-                       ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-        LMC__MERGE16(0);
-        LMC__MERGE16(1);
-        LMC__MERGE16(2);
-        LMC__MERGE16(3);
+        const uint64_t m = lmc__load_mask(mask, 0, n);
+        const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+        const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        if (!has_left && !has_right) {
+            const uint8x16_t bits = lmc__load_bits_neon(m);
+            LMC__UNROLL for (j = 0; j < 4; j++) lmc__store_neon(
+                dst + 16 * j, vbslq_u8(lmc__spread_neon(bits, j), x.val[1], x.val[0]));
+        } else {
+            LMC__MERGE16(0);
+            LMC__MERGE16(1);
+            LMC__MERGE16(2);
+            LMC__MERGE16(3);
+        }
         if (n <= 64) return;
-        if (left_list) a += 64 - (ones >> 56);
-        if (right_list) b += ones >> 56;
-    }
-}
-
-/* Between two constants each bit, spread to a byte, chooses. */
-static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
-                             uint8_t right)
-{
-    const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
-    size_t i;
-    unsigned j;
-    for (i = 0; i < n; i += 64) {
-        const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
-        LMC__UNROLL for (j = 0; j < 4; j++)
-            vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
+        if (has_left) a += 64 - (ones >> 56);
+        if (has_right) b += ones >> 56;
     }
 }
 
 static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                             lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
-    else lmc__choose_neon(dst, mask, n, left.value, right.value);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_neon(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -3227,80 +3243,65 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
-                                                int left_list, int right_list)
+                                                int has_left, int has_right)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m256i sum = one;
-    if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
-    if (left_list)
+    if (has_left || has_right) sum = lmc__sum_up_avx2(sum);
+    if (has_left)
         l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
-    if (right_list)
+    if (has_right)
         r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
                                 _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
-LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
-                                              __m256i l, __m256i r, int left_list, int right_list)
-{
-    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
-                                  b, l, r, left_list, right_list);
-}
 
-/* 64 elements, whose bits are the 8 bytes at mask: two steps. */
-LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
-                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
-                                          int right_list)
+/* 64 elements, whose bits are m: two of those. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int has_left,
+                                          int has_right)
 {
-    const uint64_t m = lmc__load64(mask);
     const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
                  c3 = (size_t)_mm_popcnt_u64(m << 16);
-    const __m256i bits = lmc__load_bits_avx2(mask);
-    out[0] =
-        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
-    if (left_list) a += 32 - c2;
-    if (right_list) b += c2;
-    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
-                                    right_list);
+    const __m256i bits = lmc__load_bits_avx2(m);
+    out[0] = lmc__merge_spread_avx2(lmc__spread_avx2(bits, 0), c1, a, b, l, r, has_left, has_right);
+    if (has_left) a += 32 - c2;
+    if (has_right) b += c2;
+    out[1] =
+        lmc__merge_spread_avx2(lmc__spread_avx2(bits, 1), c3 - c2, a, b, l, r, has_left, has_right);
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. */
+/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
+ * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int left_list,
-                                           int right_list)
+                                           lmc__side left, lmc__side right, int has_left,
+                                           int has_right)
 {
-    const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
+    const __m256i l = lmc__splat_avx2(left.value), r = lmc__splat_avx2(right.value);
     const uint8_t *a = left.list, *b = right.list;
+    __m256i out[2];
     size_t i;
     for (i = 0; i + 64 <= n; i += 64) {
-        __m256i out[2];
-        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        const size_t ones =
+            lmc__merge64_avx2(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
         lmc__store_avx2(dst + i, out[0]);
         lmc__store_avx2(dst + i + 32, out[1]);
-        if (left_list) a += 64 - ones;
-        if (right_list) b += ones;
+        if (has_left) a += 64 - ones;
+        if (has_right) b += ones;
     }
-    if (i + 32 <= n) {
-        const uint32_t m = lmc__load32(mask + i / 8);
-        const size_t ones = (size_t)_mm_popcnt_u64(m);
-        lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
-        if (left_list) a += 32 - ones;
-        if (right_list) b += ones;
-        i += 32;
-    }
-    if (i < n)
-        lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
-                                                      r, left_list, right_list));
+    if (i == n) return;
+    (void)lmc__merge64_avx2(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
+    lmc__store_avx2(dst + i, out[0]);
+    lmc__store_avx2(dst + i + 32, out[1]);
 }
 
 LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_avx2(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -3312,23 +3313,22 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
 LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
-                                                  __m512i l, __m512i r, int left_list,
-                                                  int right_list)
+                                                  __m512i l, __m512i r, int has_left, int has_right)
 {
     __m512i v = l;
-    if (left_list) { /* the merge-masked form, which has no false dependency */
+    if (has_left) { /* the merge-masked form, which has no false dependency */
         const __m512i x = _mm512_loadu_si512(a);
         v = _mm512_mask_expand_epi8(x, ~m, x);
     }
-    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
-                      : _mm512_mask_mov_epi8(v, m, r);
+    return has_right ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
+                     : _mm512_mask_mov_epi8(v, m, r);
 }
 
 /* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
  * has come to, so a load may begin at the list's end: all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
-                                               lmc__side left, lmc__side right, int left_list,
-                                               int right_list)
+                                               lmc__side left, lmc__side right, int has_left,
+                                               int has_right)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -3336,22 +3336,20 @@ LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask
     for (i = 0; i + 64 <= n; i += 64) {
         const uint64_t m = lmc__load64(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
-        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
-        if (left_list) a += 64 - ones;
-        if (right_list) b += ones;
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, has_left, has_right));
+        if (has_left) a += 64 - ones;
+        if (has_right) b += ones;
     }
     if (i < n)
         _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r,
-                                                            left_list, right_list));
+                                                            has_left, has_right));
 }
 
 LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                           lmc__side left, lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_avx512(dst, mask, n, left, right, 0, 0);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_avx512(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -3401,108 +3399,55 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
     }
 }
 
-#if LMC__NEON
-/* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
- * inserts it above the plane's bit: 2 v + bit. vqtbl4 looks up 64 symbols in four registers. */
-LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
-                                       uint8x16x4_t table, unsigned depth)
-{
-    uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
-    unsigned j;
-    for (; depth-- != 0; bits += row) {
-        const uint8x8_t m = lmc__load_mask_neon(bits, n);
-        LMC__UNROLL for (j = 0; j < 4; j++) v[j] =
-            vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
+#if LMC__NEON || LMC__AVX2_TEXT
+/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+#define LMC__FOR_DEPTH(statement)                                                                  \
+    switch (depth) {                                                                               \
+    case 2: LMC__WITH(d, 2, statement)                                                             \
+    case 3: LMC__WITH(d, 3, statement)                                                             \
+    case 4: LMC__WITH(d, 4, statement)                                                             \
+    case 5: LMC__WITH(d, 5, statement)                                                             \
+    default: LMC__WITH(d, depth, statement)                                                        \
     }
-    LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
+
+/* A step of 64 elements, of which n count. */
+LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
+                                           const lmc__table64 *table, unsigned depth)
+{
+    lmc__vector v[LMC__VECTORS_OF_64];
+    unsigned d, j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] = LMC__VEC(splat)(0);
+    LMC__UNROLL for (d = 0; d < 6; d++, bits += row)
+    {
+        lmc__vector m;
+        if (d >= depth) break;
+        m = LMC__VEC(load_bits)(lmc__load_mask(bits, 0, n));
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] =
+            LMC__VEC(push_bit)(v[j], LMC__VEC(spread)(m, j));
+    }
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+        LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
 /* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
-static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
-                                unsigned depth)
+LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
+                                              const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    uint8x16x4_t table;
+    lmc__table64 table;
     uint8_t padded[64];
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    table = lmc__load64_neon(padded);
+    table = LMC__VEC(load64)(padded);
     for (; n >= 64; n -= 64, dst += 64, bits += 8)
-        lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
-    if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
- * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
- * looked up; bits 4 and 5 of v choose:
- *
- *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
-LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
-{
-    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
-    unsigned t;
-    if (depth > 4) {
-        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
-        LMC__UNROLL for (t = 1; t < 4; t++)
-        {
-            if (depth == 5 && t == 2) break;
-            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                                  _mm256_shuffle_epi8(table[t], v), out);
-        }
-    }
-    return out;
+        LMC__VEC(unflatten64)(dst, bits, row, 64, &table, depth);
+    if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
-LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                               const uint8_t *symbols, unsigned depth)
+LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
+                                         const uint8_t *symbols, unsigned depth)
 {
-    const size_t row = (n + 7) / 8;
-    __m256i table[4];
-    uint8_t padded[64];
-    size_t i;
-    unsigned d, t;
-    memset(padded, 0, sizeof padded);
-    memcpy(padded, symbols, (size_t)1 << depth);
-    for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
-    for (i = 0; i + 64 <= n; i += 64) {
-        const uint8_t *plane = bits + i / 8;
-        __m256i v = _mm256_setzero_si256(), w = v;
-        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
-        { /* v = 2 v + bit */
-            __m256i m;
-            if (d >= depth) break;
-            m = lmc__load_bits_avx2(plane);
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
-            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
-        }
-        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
-        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
-    }
-    for (; i < n; i += 32) {
-        __m256i v = _mm256_setzero_si256();
-        for (d = 0; d < depth; d++)
-            v = _mm256_sub_epi8(
-                _mm256_add_epi8(v, v),
-                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
-        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
-    }
-}
-
-LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                          const uint8_t *symbols, unsigned depth)
-{
-    switch (depth) { /* what is a constant is faster */
-    case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
-    case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
-    case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
-    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
-    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
-    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
-    }
+    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
 }
 #endif
 
@@ -3918,8 +3863,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
             }
             LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const size_t ones =
-                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                const size_t ones = lmc__merge64_avx2(top, lmc__load64(mask + (i + j) / 8), left.at,
+                                                      right.at, zero, zero, 1, 1);
                 left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
             }

@@ -3,8 +3,7 @@
 #include "base/bytes.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
 /*
@@ -41,108 +40,55 @@ static void lmc__unflatten_scalar(uint8_t *dst, const uint8_t *bits, size_t n,
     }
 }
 
-#if LMC__NEON
-/* A step of 64 elements, of which n count, the inverse. vsli shifts v to the left by one and
- * inserts it above the plane's bit: 2 v + bit. vqtbl4 looks up 64 symbols in four registers. */
-LMC__INLINE void lmc__unflatten64_neon(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
-                                       uint8x16x4_t table, unsigned depth)
-{
-    uint8x16_t v[4] = {vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0), vdupq_n_u8(0)};
-    unsigned j;
-    for (; depth-- != 0; bits += row) {
-        const uint8x8_t m = lmc__load_mask_neon(bits, n);
-        LMC__UNROLL for (j = 0; j < 4; j++) v[j] =
-            vsliq_n_u8(lmc__spread_neon(m, j), v[j], 1); /* v = 2 v + bit */
+#if LMC__NEON || LMC__AVX2_TEXT
+/* What is a constant is faster: `statement` may use d, the depth, if that is one of the usual. */
+#define LMC__FOR_DEPTH(statement)                                                                  \
+    switch (depth) {                                                                               \
+    case 2: LMC__WITH(d, 2, statement)                                                             \
+    case 3: LMC__WITH(d, 3, statement)                                                             \
+    case 4: LMC__WITH(d, 4, statement)                                                             \
+    case 5: LMC__WITH(d, 5, statement)                                                             \
+    default: LMC__WITH(d, depth, statement)                                                        \
     }
-    LMC__UNROLL for (j = 0; j < 4; j++) vst1q_u8(dst + 16 * j, vqtbl4q_u8(table, v[j]));
+
+/* A step of 64 elements, of which n count. */
+LMC__INLINE_VEC void LMC__VEC(unflatten64)(uint8_t *dst, const uint8_t *bits, size_t row, size_t n,
+                                           const lmc__table64 *table, unsigned depth)
+{
+    lmc__vector v[LMC__VECTORS_OF_64];
+    unsigned d, j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] = LMC__VEC(splat)(0);
+    LMC__UNROLL for (d = 0; d < 6; d++, bits += row)
+    {
+        lmc__vector m;
+        if (d >= depth) break;
+        m = LMC__VEC(load_bits)(lmc__load_mask(bits, 0, n));
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] =
+            LMC__VEC(push_bit)(v[j], LMC__VEC(spread)(m, j));
+    }
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++)
+        LMC__VEC(store)(dst + LMC__VECTOR_SIZE * j, LMC__VEC(look_up)(table, v[j], depth));
 }
 
 /* symbols ends with 2^depth entries: a copy is padded to the 64 that a table has. */
-static void lmc__unflatten_neon(uint8_t *dst, const uint8_t *bits, size_t n, const uint8_t *symbols,
-                                unsigned depth)
+LMC__INLINE_VEC void LMC__VEC(unflatten_body)(uint8_t *dst, const uint8_t *bits, size_t n,
+                                              const uint8_t *symbols, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    uint8x16x4_t table;
+    lmc__table64 table;
     uint8_t padded[64];
     memset(padded, 0, sizeof padded);
     memcpy(padded, symbols, (size_t)1 << depth);
-    table = lmc__load64_neon(padded);
+    table = LMC__VEC(load64)(padded);
     for (; n >= 64; n -= 64, dst += 64, bits += 8)
-        lmc__unflatten64_neon(dst, bits, row, 64, table, depth);
-    if (n != 0) lmc__unflatten64_neon(dst, bits, row, n, table, depth);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* spread_bits gives -1 for a bit: 2 v + bit = v + v - that. Then a shuffle looks up one of 16
- * symbols by the low 4 bits of v. For depths 5 and 6 there are two or four rows of 16, and all are
- * looked up; bits 4 and 5 of v choose:
- *
- *     v            00 r r pppp                row r, place p
- *     row_of       r                          v >> 4, less what a 16-bit shift brings in
- *     out          row 0's, then, where row_of is 1, row 1's, and so on */
-LMC__INLINE_AVX2 __m256i lmc__look_up_flat_avx2(const __m256i table[4], __m256i v, unsigned depth)
-{
-    __m256i out = _mm256_shuffle_epi8(table[0], v); /* looks at the low 4 bits: bit 7 is clear */
-    unsigned t;
-    if (depth > 4) {
-        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
-        LMC__UNROLL for (t = 1; t < 4; t++)
-        {
-            if (depth == 5 && t == 2) break;
-            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, _mm256_set1_epi8((char)t)),
-                                  _mm256_shuffle_epi8(table[t], v), out);
-        }
-    }
-    return out;
+        LMC__VEC(unflatten64)(dst, bits, row, 64, &table, depth);
+    if (n != 0) LMC__VEC(unflatten64)(dst, bits, row, n, &table, depth);
 }
 
-LMC__INLINE_AVX2 void lmc__unflatten_body_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                               const uint8_t *symbols, unsigned depth)
+LMC__STATIC_VEC void LMC__VEC(unflatten)(uint8_t *dst, const uint8_t *bits, size_t n,
+                                         const uint8_t *symbols, unsigned depth)
 {
-    const size_t row = (n + 7) / 8;
-    __m256i table[4];
-    uint8_t padded[64];
-    size_t i;
-    unsigned d, t;
-    memset(padded, 0, sizeof padded);
-    memcpy(padded, symbols, (size_t)1 << depth);
-    for (t = 0; t < 4; t++) table[t] = lmc__load_row_avx2(padded + 16 * t);
-    for (i = 0; i + 64 <= n; i += 64) {
-        const uint8_t *plane = bits + i / 8;
-        __m256i v = _mm256_setzero_si256(), w = v;
-        LMC__UNROLL for (d = 0; d < 6; d++, plane += row)
-        { /* v = 2 v + bit */
-            __m256i m;
-            if (d >= depth) break;
-            m = lmc__load_bits_avx2(plane);
-            v = _mm256_sub_epi8(_mm256_add_epi8(v, v), lmc__spread_low_avx2(m));
-            w = _mm256_sub_epi8(_mm256_add_epi8(w, w), lmc__spread_high_avx2(m));
-        }
-        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
-        lmc__store_avx2(dst + i + 32, lmc__look_up_flat_avx2(table, w, depth));
-    }
-    for (; i < n; i += 32) {
-        __m256i v = _mm256_setzero_si256();
-        for (d = 0; d < depth; d++)
-            v = _mm256_sub_epi8(
-                _mm256_add_epi8(v, v),
-                lmc__spread_bits_avx2((uint32_t)lmc__load_mask(bits + d * row, i, n)));
-        lmc__store_avx2(dst + i, lmc__look_up_flat_avx2(table, v, depth));
-    }
-}
-
-LMC__AVX2 static void lmc__unflatten_avx2(uint8_t *dst, const uint8_t *bits, size_t n,
-                                          const uint8_t *symbols, unsigned depth)
-{
-    switch (depth) { /* what is a constant is faster */
-    case 2: lmc__unflatten_body_avx2(dst, bits, n, symbols, 2); break;
-    case 3: lmc__unflatten_body_avx2(dst, bits, n, symbols, 3); break;
-    case 4: lmc__unflatten_body_avx2(dst, bits, n, symbols, 4); break;
-    case 5: lmc__unflatten_body_avx2(dst, bits, n, symbols, 5); break;
-    case 6: lmc__unflatten_body_avx2(dst, bits, n, symbols, 6); break;
-    default: lmc__unflatten_body_avx2(dst, bits, n, symbols, depth);
-    }
+    LMC__FOR_DEPTH(LMC__VEC(unflatten_body)(dst, bits, n, symbols, d));
 }
 #endif
 
@@ -201,115 +147,57 @@ static void lmc__flatten_scalar(uint8_t *bits, const uint8_t *src, size_t n, uns
     }
 }
 
-#if LMC__NEON
-/* A step of 64 elements, of which n count: a mask of 64 bits fills the 8 bytes that a store takes
- * at least. vtst gives 255 where the bit is set; first_bits clears those of slack. */
-LMC__INLINE void lmc__flatten64_neon(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
-                                     uint8x16_t first, unsigned depth)
+#if LMC__NEON || LMC__AVX2_TEXT
+/* A step of 64 elements, of which n count. */
+LMC__INLINE_VEC void LMC__VEC(flatten64)(uint8_t *bits, size_t row, const uint8_t *src, size_t n,
+                                         lmc__vector first, unsigned depth)
 {
-    const uint8x16_t v[4] = {vsubq_u8(vld1q_u8(src), first), vsubq_u8(vld1q_u8(src + 16), first),
-                             vsubq_u8(vld1q_u8(src + 32), first),
-                             vsubq_u8(vld1q_u8(src + 48), first)};
-    for (; depth-- != 0; bits += row) {
-        const uint8x16_t bit = vdupq_n_u8((uint8_t)(1u << depth));
-        const uint8x8_t m = lmc__collect_neon(vtstq_u8(v[0], bit), vtstq_u8(v[1], bit),
-                                              vtstq_u8(v[2], bit), vtstq_u8(v[3], bit));
-        lmc__store_mask_neon(bits, lmc__first_bits_neon(m, n), n);
+    lmc__vector v[LMC__VECTORS_OF_64], one[LMC__VECTORS_OF_64];
+    unsigned d, j;
+    LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) v[j] =
+        LMC__VEC(subtract)(LMC__VEC(load)(src + LMC__VECTOR_SIZE * j), first);
+    LMC__UNROLL for (d = depth; d-- != 0; bits += row)
+    {
+        LMC__UNROLL for (j = 0; j < LMC__VECTORS_OF_64; j++) one[j] = LMC__VEC(test)(v[j], d);
+        (void)lmc__store_mask(bits, LMC__VEC(to_bits)(one), n);
     }
 }
 
-static void lmc__flatten_neon(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                              unsigned depth)
+LMC__INLINE_VEC void LMC__VEC(flatten_body)(uint8_t *bits, const uint8_t *src, size_t n,
+                                            unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const uint8x16_t low = vdupq_n_u8((uint8_t)first);
+    const lmc__vector low = LMC__VEC(splat)(first);
     for (; n >= 64; n -= 64, src += 64, bits += 8)
-        lmc__flatten64_neon(bits, row, src, 64, low, depth);
-    if (n != 0) lmc__flatten64_neon(bits, row, src, n, low, depth);
-}
-#endif
-
-#if LMC__AVX2_TEXT
-/* vpmovmskb collects bit 7 of all bytes; so the numbers are shifted up until their top bit is
- * there, and doubled after each plane. Depth 3, two neighbouring bytes of a 16-bit lane, cba and
- * fed:
- *
- *     v = src - first       00000cba   00000fed
- *     << 5                  cba00000   fed00000     a shift of 16 bits; nothing comes from below,
- *                                                   or, in slack, only to bits that stay below
- *     plane 0               c          f
- *     v + v                 ba000000   ed000000     bytes do not carry over
- *     plane 1               b          e
- *
- * One movemask and one addition for 32 elements and a plane. */
-LMC__INLINE_AVX2 void lmc__flatten_body_avx2(uint8_t *bits, const uint8_t *src, size_t n,
-                                             unsigned first, unsigned depth)
-{
-    const size_t row = (n + 7) / 8;
-    const __m256i low = _mm256_set1_epi8((char)first);
-    /* a count in a register: for SIMDe, one that is an operand must be a literal */
-    const __m128i to_top = _mm_cvtsi32_si128((int)(8 - depth));
-    size_t i;
-    unsigned d;
-    for (i = 0; i < n; i += 32) {
-        /* the top one of the depth bits to bit 7; what comes from a neighbour is below the last
-         * one */
-        __m256i v = _mm256_sll_epi16(_mm256_sub_epi8(lmc__load_avx2(src + i), low), to_top);
-        uint8_t *plane = bits + i / 8;
-        LMC__UNROLL for (d = 0; d < depth; d++, plane += row, v = _mm256_add_epi8(v, v))
-        {
-            const uint32_t m = (uint32_t)_mm256_movemask_epi8(v);
-            uint8_t word[4];
-            if (n - i >= 32) {
-                lmc__store32(plane, m);
-            } else {
-                lmc__store32(word, m & (((uint32_t)1 << (n - i)) - 1));
-                memcpy(plane, word, (n - i + 7) / 8);
-            }
-        }
-    }
+        LMC__VEC(flatten64)(bits, row, src, 64, low, depth);
+    if (n != 0) LMC__VEC(flatten64)(bits, row, src, n, low, depth);
 }
 
-/* A constant depth unrolls the planes: then a step takes half of the time, or less. */
-LMC__AVX2 static void lmc__flatten_avx2(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
-                                        unsigned depth)
+LMC__STATIC_VEC void LMC__VEC(flatten)(uint8_t *bits, const uint8_t *src, size_t n, unsigned first,
+                                       unsigned depth)
 {
-    switch (depth) {
-    case 2: lmc__flatten_body_avx2(bits, src, n, first, 2); break;
-    case 3: lmc__flatten_body_avx2(bits, src, n, first, 3); break;
-    case 4: lmc__flatten_body_avx2(bits, src, n, first, 4); break;
-    case 5: lmc__flatten_body_avx2(bits, src, n, first, 5); break;
-    default: lmc__flatten_body_avx2(bits, src, n, first, depth);
-    }
+    LMC__FOR_DEPTH(LMC__VEC(flatten_body)(bits, src, n, first, d));
 }
 #endif
 
 #if LMC__X86
-/* vptestmb tests a bit of 64 bytes and gives the plane's 64 bits at once. The last step's are
- * masked by `valid`; row - i / 8 is what a plane has left, ceil((n - i) / 8) bytes. */
+/* vptestmb tests a bit of 64 bytes and gives the plane's 64 bits at once. */
+LMC__INLINE_AVX512 void lmc__flatten64_avx512(uint8_t *bits, size_t row, const uint8_t *src,
+                                              size_t n, __m512i first, unsigned depth)
+{
+    const __m512i v = _mm512_sub_epi8(lmc__load_avx512(src), first);
+    for (; depth-- != 0; bits += row)
+        (void)lmc__store_mask(bits, _mm512_test_epi8_mask(v, lmc__splat_avx512(1u << depth)), n);
+}
+
 LMC__AVX512 static void lmc__flatten_avx512(uint8_t *bits, const uint8_t *src, size_t n,
                                             unsigned first, unsigned depth)
 {
     const size_t row = (n + 7) / 8;
-    const __m512i low = _mm512_set1_epi8((char)first);
-    size_t i;
-    unsigned d;
-    for (i = 0; i + 64 <= n; i += 64) {
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        for (d = 0; d < depth; d++)
-            lmc__store64(bits + d * row + i / 8,
-                         _mm512_test_epi8_mask(v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-    }
-    if (i < n) {
-        const __mmask64 valid = ((__mmask64)1 << (n - i)) - 1;
-        const __m512i v = _mm512_sub_epi8(_mm512_loadu_si512(src + i), low);
-        uint8_t word[8];
-        for (d = 0; d < depth; d++) {
-            lmc__store64(word, _mm512_mask_test_epi8_mask(
-                                   valid, v, _mm512_set1_epi8((char)(1 << (depth - 1 - d)))));
-            memcpy(bits + d * row + i / 8, word, row - i / 8);
-        }
-    }
+    const __m512i low = lmc__splat_avx512(first);
+    for (; n >= 64; n -= 64, src += 64, bits += 8)
+        lmc__flatten64_avx512(bits, row, src, 64, low, depth);
+    if (n != 0) lmc__flatten64_avx512(bits, row, src, n, low, depth);
 }
 #endif
 #endif /* LMC_NO_ENCODER */

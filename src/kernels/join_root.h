@@ -211,8 +211,8 @@ LMC__INLINE_AVX2 lmc__progress lmc__join_root_loop_avx2(const lmc__kernels *k, u
             }
             LMC__UNROLL for (p = 0; p < 2 * width; p++) lmc__crc_lanes(c, from + at / 4, p);
             if (root) {
-                const size_t ones =
-                    lmc__merge64_avx2(top, mask + (i + j) / 8, left.at, right.at, zero, zero, 1, 1);
+                const size_t ones = lmc__merge64_avx2(top, lmc__load64(mask + (i + j) / 8), left.at,
+                                                      right.at, zero, zero, 1, 1);
                 left.at += (64 - ones) & left.mask;
                 right.at += ones & right.mask;
             }

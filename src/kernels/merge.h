@@ -4,8 +4,7 @@
 #include "kernels/types.h"
 #include "kernels/tables.h"
 #include "kernels/vec_swar.h"
-#include "kernels/vec_neon.h"
-#include "kernels/vec_avx2.h"
+#include "kernels/vec.h"
 #include "kernels/vec_avx512.h"
 
 /*
@@ -24,9 +23,6 @@
  * Bounds. The mask decides how far the lists are read; the decoder has counted its ones before it
  * made the lists. A step loads a whole group of each list: at most 64 bytes from its end on, its
  * slack. dst gets whole groups too, so it must not overlap the sides.
- *
- * Which sides are lists is constant in each of four copies of a loop: no test in a step, and the
- * loops of one list or none are shorter.
  */
 
 /* Eight elements at a time, the definition: the next bytes of both sides as lmc__sort8 would leave
@@ -79,55 +75,47 @@ static void lmc__merge_scalar(uint8_t *dst, const uint8_t *mask, size_t n, lmc__
         const uint8x8_t low = vcreate_u8(lmc__merge_low[m >> 16 * (j) & 255]);                     \
         const int8x8_t high = vabd_s8(vcreate_s8(lmc__merge_high[m >> (16 * (j) + 8) & 255]),      \
                                       vreinterpret_s8_u8(vdup_lane_u8(counts, 2 * (j))));          \
-        if (left_list) x.val[0] = vld1q_u8(a - before + 16 * (j));                                 \
-        if (right_list) x.val[1] = vld1q_u8(b + before);                                           \
+        if (has_left) x.val[0] = vld1q_u8(a - before + 16 * (j));                                  \
+        if (has_right) x.val[1] = vld1q_u8(b + before);                                            \
         vst1q_u8(dst + 16 * (j), vqtbl2q_u8(x, vcombine_u8(low, vreinterpret_u8_s8(high))));       \
     } while (0)
 
 /* Steps of 64 elements. A constant fills its half of x once: whatever the place, it is found. The
- * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
+ * last step may be short; its mask is zero behind n, and it stores 64 bytes all the same. Between
+ * two constants each bit, spread to a byte, chooses. */
 LMC__INLINE void lmc__merge_body_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
-                                      lmc__side right, int left_list, int right_list)
+                                      lmc__side right, int has_left, int has_right)
 {
     const uint8_t *a = left.list, *b = right.list;
     uint8x16x2_t x;
+    unsigned j;
     x.val[0] = vdupq_n_u8(left.value);
     x.val[1] = vdupq_n_u8(right.value);
     for (;; n -= 64, mask += 8, dst += 64) {
-        const uint8x8_t m8 = lmc__load_mask_neon(mask, n), counts = vcnt_u8(m8);
-        const uint64_t m = vget_lane_u64(vreinterpret_u64_u8(m8), 0),
-                       ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
-        LMC__MERGE16(0);
-        LMC__MERGE16(1);
-        LMC__MERGE16(2);
-        LMC__MERGE16(3);
+        const uint64_t m = lmc__load_mask(mask, 0, n);
+        const uint8x8_t counts = vcnt_u8(vcreate_u8(m));
+        const uint64_t ones = vget_lane_u64(vreinterpret_u64_u8(counts), 0) * LMC__ONES8;
+        if (!has_left && !has_right) {
+            const uint8x16_t bits = lmc__load_bits_neon(m);
+            LMC__UNROLL for (j = 0; j < 4; j++) lmc__store_neon(
+                dst + 16 * j, vbslq_u8(lmc__spread_neon(bits, j), x.val[1], x.val[0]));
+        } else {
+            LMC__MERGE16(0);
+            LMC__MERGE16(1);
+            LMC__MERGE16(2);
+            LMC__MERGE16(3);
+        }
         if (n <= 64) return;
-        if (left_list) a += 64 - (ones >> 56);
-        if (right_list) b += ones >> 56;
-    }
-}
-
-/* Between two constants each bit, spread to a byte, chooses. */
-static void lmc__choose_neon(uint8_t *dst, const uint8_t *mask, size_t n, uint8_t left,
-                             uint8_t right)
-{
-    const uint8x16_t l = vdupq_n_u8(left), r = vdupq_n_u8(right);
-    size_t i;
-    unsigned j;
-    for (i = 0; i < n; i += 64) {
-        const uint8x8_t m = lmc__load_mask_neon(mask + i / 8, n - i);
-        LMC__UNROLL for (j = 0; j < 4; j++)
-            vst1q_u8(dst + i + 16 * j, vbslq_u8(lmc__spread_neon(m, j), r, l));
+        if (has_left) a += 64 - (ones >> 56);
+        if (has_right) b += ones >> 56;
     }
 }
 
 static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                             lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_neon(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_neon(dst, mask, n, left, right, 0, 1);
-    else lmc__choose_neon(dst, mask, n, left.value, right.value);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_neon(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -150,80 +138,65 @@ static void lmc__merge_neon(uint8_t *dst, const uint8_t *mask, size_t n, lmc__si
  * right, so each half is loaded from its own place, within 32 bytes from a and b. */
 LMC__INLINE_AVX2 __m256i lmc__merge_spread_avx2(__m256i one, size_t half, const uint8_t *a,
                                                 const uint8_t *b, __m256i l, __m256i r,
-                                                int left_list, int right_list)
+                                                int has_left, int has_right)
 {
     const __m256i up = _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1,
                                         2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     __m256i sum = one;
-    if (left_list || right_list) sum = lmc__sum_up_avx2(sum);
-    if (left_list)
+    if (has_left || has_right) sum = lmc__sum_up_avx2(sum);
+    if (has_left)
         l = _mm256_shuffle_epi8(lmc__load_pair_avx2(a, a + 16 - half), _mm256_add_epi8(up, sum));
-    if (right_list)
+    if (has_right)
         r = _mm256_shuffle_epi8(lmc__load_pair_avx2(b, b + half),
                                 _mm256_xor_si256(sum, _mm256_set1_epi16(-1)));
     return lmc__blend_avx2(one, r, l);
 }
-LMC__INLINE_AVX2 __m256i lmc__merge_step_avx2(uint32_t m, const uint8_t *a, const uint8_t *b,
-                                              __m256i l, __m256i r, int left_list, int right_list)
-{
-    return lmc__merge_spread_avx2(lmc__spread_bits_avx2(m), (size_t)_mm_popcnt_u64(m & 0xFFFF), a,
-                                  b, l, r, left_list, right_list);
-}
 
-/* 64 elements, whose bits are the 8 bytes at mask: two steps. */
-LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], const uint8_t *mask, const uint8_t *a,
-                                          const uint8_t *b, __m256i l, __m256i r, int left_list,
-                                          int right_list)
+/* 64 elements, whose bits are m: two of those. */
+LMC__INLINE_AVX2 size_t lmc__merge64_avx2(__m256i out[2], uint64_t m, const uint8_t *a,
+                                          const uint8_t *b, __m256i l, __m256i r, int has_left,
+                                          int has_right)
 {
-    const uint64_t m = lmc__load64(mask);
     const size_t c1 = (size_t)_mm_popcnt_u64(m & 0xFFFF), c2 = (size_t)_mm_popcnt_u64((uint32_t)m),
                  c3 = (size_t)_mm_popcnt_u64(m << 16);
-    const __m256i bits = lmc__load_bits_avx2(mask);
-    out[0] =
-        lmc__merge_spread_avx2(lmc__spread_low_avx2(bits), c1, a, b, l, r, left_list, right_list);
-    if (left_list) a += 32 - c2;
-    if (right_list) b += c2;
-    out[1] = lmc__merge_spread_avx2(lmc__spread_high_avx2(bits), c3 - c2, a, b, l, r, left_list,
-                                    right_list);
+    const __m256i bits = lmc__load_bits_avx2(m);
+    out[0] = lmc__merge_spread_avx2(lmc__spread_avx2(bits, 0), c1, a, b, l, r, has_left, has_right);
+    if (has_left) a += 32 - c2;
+    if (has_right) b += c2;
+    out[1] =
+        lmc__merge_spread_avx2(lmc__spread_avx2(bits, 1), c3 - c2, a, b, l, r, has_left, has_right);
     return (size_t)_mm_popcnt_u64(m);
 }
 
-/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. */
+/* The pointers a and b go on by a popcount of the mask, the only chain from step to step. The last
+ * step may be short; its mask is zero behind n, and it stores 64 bytes all the same. */
 LMC__INLINE_AVX2 void lmc__merge_body_avx2(uint8_t *dst, const uint8_t *mask, size_t n,
-                                           lmc__side left, lmc__side right, int left_list,
-                                           int right_list)
+                                           lmc__side left, lmc__side right, int has_left,
+                                           int has_right)
 {
-    const __m256i l = _mm256_set1_epi8((char)left.value), r = _mm256_set1_epi8((char)right.value);
+    const __m256i l = lmc__splat_avx2(left.value), r = lmc__splat_avx2(right.value);
     const uint8_t *a = left.list, *b = right.list;
+    __m256i out[2];
     size_t i;
     for (i = 0; i + 64 <= n; i += 64) {
-        __m256i out[2];
-        const size_t ones = lmc__merge64_avx2(out, mask + i / 8, a, b, l, r, left_list, right_list);
+        const size_t ones =
+            lmc__merge64_avx2(out, lmc__load64(mask + i / 8), a, b, l, r, has_left, has_right);
         lmc__store_avx2(dst + i, out[0]);
         lmc__store_avx2(dst + i + 32, out[1]);
-        if (left_list) a += 64 - ones;
-        if (right_list) b += ones;
+        if (has_left) a += 64 - ones;
+        if (has_right) b += ones;
     }
-    if (i + 32 <= n) {
-        const uint32_t m = lmc__load32(mask + i / 8);
-        const size_t ones = (size_t)_mm_popcnt_u64(m);
-        lmc__store_avx2(dst + i, lmc__merge_step_avx2(m, a, b, l, r, left_list, right_list));
-        if (left_list) a += 32 - ones;
-        if (right_list) b += ones;
-        i += 32;
-    }
-    if (i < n)
-        lmc__store_avx2(dst + i, lmc__merge_step_avx2((uint32_t)lmc__load_mask(mask, i, n), a, b, l,
-                                                      r, left_list, right_list));
+    if (i == n) return;
+    (void)lmc__merge64_avx2(out, lmc__load_mask(mask, i, n), a, b, l, r, has_left, has_right);
+    lmc__store_avx2(dst + i, out[0]);
+    lmc__store_avx2(dst + i + 32, out[1]);
 }
 
 LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t n, lmc__side left,
                                       lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_avx2(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_avx2(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_avx2(dst, mask, n, left, right, 0, 0);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_avx2(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 
@@ -235,23 +208,22 @@ LMC__AVX2 static void lmc__merge_avx2(uint8_t *dst, const uint8_t *mask, size_t 
  *     v = expand(x, ~m, a)         A . B C . . D .
  *     expand(v, m, b)              A R B C S T D U */
 LMC__INLINE_AVX512 __m512i lmc__merge_step_avx512(uint64_t m, const uint8_t *a, const uint8_t *b,
-                                                  __m512i l, __m512i r, int left_list,
-                                                  int right_list)
+                                                  __m512i l, __m512i r, int has_left, int has_right)
 {
     __m512i v = l;
-    if (left_list) { /* the merge-masked form, which has no false dependency */
+    if (has_left) { /* the merge-masked form, which has no false dependency */
         const __m512i x = _mm512_loadu_si512(a);
         v = _mm512_mask_expand_epi8(x, ~m, x);
     }
-    return right_list ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
-                      : _mm512_mask_mov_epi8(v, m, r);
+    return has_right ? _mm512_mask_expand_epi8(v, m, _mm512_loadu_si512(b))
+                     : _mm512_mask_mov_epi8(v, m, r);
 }
 
 /* l, r: what is taken where a side is no list. Each list is loaded 64 bytes at a time from where it
  * has come to, so a load may begin at the list's end: all of the slack. */
 LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
-                                               lmc__side left, lmc__side right, int left_list,
-                                               int right_list)
+                                               lmc__side left, lmc__side right, int has_left,
+                                               int has_right)
 {
     const __m512i l = _mm512_set1_epi8((char)left.value), r = _mm512_set1_epi8((char)right.value);
     const uint8_t *a = left.list, *b = right.list;
@@ -259,22 +231,20 @@ LMC__INLINE_AVX512 void lmc__merge_body_avx512(uint8_t *dst, const uint8_t *mask
     for (i = 0; i + 64 <= n; i += 64) {
         const uint64_t m = lmc__load64(mask + i / 8);
         const size_t ones = (size_t)_mm_popcnt_u64(m);
-        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, left_list, right_list));
-        if (left_list) a += 64 - ones;
-        if (right_list) b += ones;
+        _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(m, a, b, l, r, has_left, has_right));
+        if (has_left) a += 64 - ones;
+        if (has_right) b += ones;
     }
     if (i < n)
         _mm512_storeu_si512(dst + i, lmc__merge_step_avx512(lmc__load_mask(mask, i, n), a, b, l, r,
-                                                            left_list, right_list));
+                                                            has_left, has_right));
 }
 
 LMC__AVX512 static void lmc__merge_avx512(uint8_t *dst, const uint8_t *mask, size_t n,
                                           lmc__side left, lmc__side right)
 {
-    if (left.list && right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 1);
-    else if (left.list) lmc__merge_body_avx512(dst, mask, n, left, right, 1, 0);
-    else if (right.list) lmc__merge_body_avx512(dst, mask, n, left, right, 0, 1);
-    else lmc__merge_body_avx512(dst, mask, n, left, right, 0, 0);
+    LMC__FOR_SIDES(left.list, right.list,
+                   lmc__merge_body_avx512(dst, mask, n, left, right, has_left, has_right));
 }
 #endif
 

@@ -27,18 +27,12 @@
 
 /* Constant widths let the compiler unroll what is called: `statement` may use w, the width as a
  * constant. */
-#define LMC__WITH_WIDTH(statement, constant)                                                       \
-    {                                                                                              \
-        const unsigned w = constant;                                                               \
-        statement;                                                                                 \
-        break;                                                                                     \
-    }
 #define LMC__FOR_WIDTH(statement)                                                                  \
     switch (width) {                                                                               \
-    case 1: LMC__WITH_WIDTH(statement, 1)                                                          \
-    case 2: LMC__WITH_WIDTH(statement, 2)                                                          \
-    case 4: LMC__WITH_WIDTH(statement, 4)                                                          \
-    default: LMC__WITH_WIDTH(statement, 8)                                                         \
+    case 1: LMC__WITH(w, 1, statement)                                                             \
+    case 2: LMC__WITH(w, 2, statement)                                                             \
+    case 4: LMC__WITH(w, 4, statement)                                                             \
+    default: LMC__WITH(w, 8, statement)                                                            \
     }
 
 /* A loop NAME_loop as a function of its own for each width, NAME_1 to NAME_8, and the call of the

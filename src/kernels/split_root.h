@@ -120,7 +120,7 @@ LMC__INLINE_AVX2 void lmc__split_root_step_avx2(const lmc__planes *planes, lmc__
         const uint32_t m = lmc__compare_avx2(ranks, r->split);
         lmc__store32(r->mask + i / 8, m);
         r->n_right =
-            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, ranks, m);
+            lmc__partition_step_avx2(r->left, r->right, i - r->n_right, r->n_right, &ranks, m);
     }
 }
 
@@ -239,12 +239,81 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     return done;
 }
 
+/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
+ * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
+ * width vectors, and onto each other at the end:
+ *
+ *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
+ *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
+ *     crc[1]       v1 ---------------------------> v1 ------->
+ *
+ * So the products of a step do not wait for each other, and the same loads serve both CRC and
+ * split. The register at the start, all ones, is added to the first vector: `start` is that once,
+ * then 0, which is cheaper than a first step of its own. */
+LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
+                                                             const lmc__parted *root,
+                                                             const uint8_t *src, size_t n,
+                                                             unsigned width, enum lmc__order order,
+                                                             int has_root)
+{
+    const __m512i fold = lmc__crc_factor(width);
+    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
+    __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
+                          sum = _mm512_setzero_si512();
+    uint8_t *mask = NULL, *left = NULL, *right = NULL;
+    lmc__progress done = lmc__no_progress();
+    size_t i, n_left = 0, n_right = 0;
+    unsigned p;
+    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
+    LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
+        has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
+    if (has_root) {
+        split = _mm512_set1_epi8((char)root->split);
+        mask = root->mask;
+        left = root->left;
+        right = root->right;
+    }
+    /* left may be the row itself, which is not written here */
+    for (i = 0; i + 64 <= n; i += 64) {
+        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
+        if (!has_root) lmc__touch_ahead(rows.row[width - 1], i);
+        LMC__UNROLL for (p = 0; p < width; p++)
+        {
+            lmc__fetch_ahead_avx512(src, i, n, width, p);
+            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
+            sum = _mm512_add_epi64(sum, v[p]);
+            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
+        }
+        crc[0] = _mm512_xor_si512(crc[0], start);
+        start = _mm512_setzero_si512(); /* for the first step only */
+        if (order)
+            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
+                lmc__to_residuals_avx512(v[p], width, order);
+        lmc__split_vectors_avx512(v, width);
+        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
+        if (!has_root) {
+            lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
+        } else {
+            const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
+            const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
+            lmc__store64(mask + i / 8, m);
+            lmc__partition_step_avx512(left, right, &n_left, &n_right, ranks, m);
+        }
+    }
+    if (i) done.crc = lmc__crc_finish(crc, width);
+    done.sum = lmc__sum_words_avx512(sum);
+    done.n = i;
+    done.n_right = n_right;
+    return done;
+}
+
 /* Whether there is a root is a constant, so that the loop without one has its registers free. order
  * is tested once a step. */
 #define LMC__DEFINE_SPLIT_ROOT(width, isa, attribute)                                              \
-    static __attribute__((noinline)) attribute lmc__progress lmc__split_root_##width##_##isa(      \
-        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        enum lmc__order order)                                                                     \
+    static __attribute__((noinline, aligned(64))) attribute lmc__progress                          \
+        lmc__split_root_##width##_##isa(const lmc__planes *planes, const lmc__parted *root,        \
+                                        const uint8_t *src, size_t n, enum lmc__order order)       \
     {                                                                                              \
         if (root && width == 1 && !order)                                                          \
             return lmc__split_root_loop_##isa(planes, root, src, n, width, LMC__ORDER_NONE, 1);    \
@@ -270,113 +339,8 @@ lmc__split_root_loop_vpclmul(const lmc__planes *planes, const lmc__parted *root,
     }
 LMC__DEFINE_SPLIT_ROOTS(avx2, LMC__AVX2)
 LMC__DEFINE_SPLIT_ROOTS(vpclmul, LMC__AVX2_VPCLMUL)
+LMC__DEFINE_SPLIT_ROOTS(avx512, LMC__AVX512)
 #undef LMC__DEFINE_SPLIT_ROOTS
 #undef LMC__DEFINE_SPLIT_ROOT
-
-/* Steps of 64 elements, all in registers; the root, if any, is the top plane. The CRC has one
- * accumulator for each of a step's vectors: they are folded, step by step, over the distance of
- * width vectors, and onto each other at the end:
- *
- *     step 0    v0 v1 .. v(w-1)    step 1    v0 v1 .. v(w-1)   ...
- *     crc[0]    v0 --------- * x^(512 w) ^ --> v0 ----------->
- *     crc[1]       v1 ---------------------------> v1 ------->
- *
- * So the products of a step do not wait for each other, and the same loads serve both CRC and
- * split. The register at the start, all ones, is added to the first vector: `start` is that once,
- * then 0, which is cheaper than a first step of its own. */
-LMC__INLINE_AVX512 lmc__progress lmc__split_root_loop_avx512(const lmc__planes *planes,
-                                                             const lmc__parted *root,
-                                                             const uint8_t *src, size_t n,
-                                                             unsigned width, enum lmc__order order,
-                                                             int has_root)
-{
-    const __m512i fold = lmc__crc_factor(width);
-    const lmc__planes rows = *planes; /* a copy, which no store of bytes can change */
-    __m512i crc[8], v[8], start = lmc__crc_start(0), table[4], split = _mm512_setzero_si512(),
-                          sum = _mm512_setzero_si512();
-    uint8_t *mask = NULL, *left = NULL, *right = NULL;
-    lmc__progress done = lmc__no_progress();
-    size_t i, n_right = 0;
-    unsigned p;
-    LMC__UNROLL for (p = 0; p < width; p++) crc[p] = _mm512_setzero_si512();
-    LMC__UNROLL for (p = 0; p < 4; p++) table[p] =
-        has_root ? lmc__load_avx512(root->table + 64 * p) : _mm512_setzero_si512();
-    if (has_root) {
-        split = _mm512_set1_epi8((char)root->split);
-        mask = root->mask;
-        left = root->left;
-        right = root->right;
-    }
-    /* left, right: where the next ranks go. left may be the row itself, which is not written
-     * here. */
-    for (i = 0; i + 64 <= n; i += 64) {
-        lmc__touch_ahead(src, i * width + LMC__FETCH_AHEAD);
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__touch_ahead(rows.row[p], i);
-        if (!has_root) lmc__touch_ahead(rows.row[width - 1], i);
-        LMC__UNROLL for (p = 0; p < width; p++)
-        {
-            lmc__fetch_ahead_avx512(src, i, n, width, p);
-            v[p] = lmc__load_once_avx512(src + i * width + 64 * p);
-            sum = _mm512_add_epi64(sum, v[p]);
-            crc[p] = lmc__crc_fold(crc[p], fold, v[p]);
-        }
-        crc[0] = _mm512_xor_si512(crc[0], start);
-        start = _mm512_setzero_si512(); /* for the first step only */
-        if (order)
-            LMC__UNROLL for (p = 0; p < width; p++) v[p] =
-                lmc__to_residuals_avx512(v[p], width, order);
-        lmc__split_vectors_avx512(v, width);
-        LMC__UNROLL for (p = 0; p + 1 < width; p++) lmc__store_avx512(rows.row[p] + i, v[p]);
-        if (!has_root) {
-            lmc__store_avx512(rows.row[width - 1] + i, v[width - 1]);
-        } else {
-            const __m512i ranks = lmc__map_step_avx512(v[width - 1], table);
-            const __mmask64 m = _mm512_cmpge_epu8_mask(ranks, split);
-            const size_t ones = (size_t)_mm_popcnt_u64(m);
-            lmc__store64(mask + i / 8, m);
-            if (right) {
-                lmc__store_avx512(right, _mm512_mask_compress_epi8(ranks, m, ranks));
-                right += ones;
-            }
-            if (left) {
-                lmc__store_avx512(left, _mm512_mask_compress_epi8(ranks, ~m, ranks));
-                left += 64 - ones;
-            }
-            n_right += ones;
-        }
-    }
-    if (i) done.crc = lmc__crc_finish(crc, width);
-    done.sum = lmc__sum_words_avx512(sum);
-    done.n = i;
-    done.n_right = n_right;
-    return done;
-}
-
-#define LMC__DEFINE_SPLIT_ROOT(width)                                                              \
-    LMC__LOOP_AVX512 lmc__progress lmc__split_root_##width##_avx512(                               \
-        const lmc__planes *planes, const lmc__parted *root, const uint8_t *src, size_t n,          \
-        enum lmc__order order)                                                                     \
-    {                                                                                              \
-        if (root) return lmc__split_root_loop_avx512(planes, root, src, n, width, order, 1);       \
-        return lmc__split_root_loop_avx512(planes, NULL, src, n, width, order, 0);                 \
-    }
-LMC__DEFINE_SPLIT_ROOT(1)
-LMC__DEFINE_SPLIT_ROOT(2)
-LMC__DEFINE_SPLIT_ROOT(4)
-#undef LMC__DEFINE_SPLIT_ROOT
-
-LMC__AVX512 static uint32_t lmc__split_root_avx512(const lmc__kernels *k, const lmc__planes *planes,
-                                                   lmc__parted *root, const uint8_t *src, size_t n,
-                                                   unsigned width, enum lmc__order order,
-                                                   uint64_t *sum)
-{
-    lmc__progress done = lmc__no_progress();
-    if (!root || root->plane == width - 1) switch (width) {
-        case 1: done = lmc__split_root_1_avx512(planes, root, src, n, order); break;
-        case 2: done = lmc__split_root_2_avx512(planes, root, src, n, order); break;
-        case 4: done = lmc__split_root_4_avx512(planes, root, src, n, order); break;
-        }
-    return lmc__split_strips(k, planes, root, src, n, width, order, sum, done);
-}
 #endif
 #endif /* LMC_NO_ENCODER */

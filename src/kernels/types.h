@@ -16,6 +16,26 @@
  * row is an array of n bytes; a mask has a bit for each element, bit i % 8 of byte i / 8.
  */
 #define LMC__PAD 64u
+
+/* A case of a switch: `statement` with a constant of that name. Then the break. */
+#define LMC__WITH(name, constant, statement)                                                       \
+    {                                                                                              \
+        const unsigned name = constant;                                                            \
+        statement;                                                                                 \
+        break;                                                                                     \
+    }
+/* `statement` with the constants has_left and has_right: which sides of a node are lists that are
+ * read or wanted. No test is left in its loop, and the loops of one list or none are shorter. */
+#define LMC__WITH_SIDES(l, r, statement)                                                           \
+    {                                                                                              \
+        const int has_left = l, has_right = r;                                                     \
+        statement;                                                                                 \
+    }
+#define LMC__FOR_SIDES(left, right, statement)                                                     \
+    if ((left) && (right)) LMC__WITH_SIDES(1, 1, statement)                                        \
+    else if (left) LMC__WITH_SIDES(1, 0, statement)                                                \
+    else if (right) LMC__WITH_SIDES(0, 1, statement)                                               \
+    else LMC__WITH_SIDES(0, 0, statement)
 #define LMC__LINE 64u /* bytes of a cache line, or near enough */
 
 /* The order in which elements are counted (spec 5.1): none, that of two's complement, or that of

@@ -4,19 +4,25 @@
 #include "kernels/vec_avx2.h"
 
 /* A machine has NEON or AVX2, never both. What they do alike is written once: LMC__VEC(name) is the
- * name of either tier. */
+ * name of either tier. SIMDe has AVX2's names. */
 #if LMC__NEON
 #define LMC__VEC(name) lmc__##name##_neon
 #define LMC__VECTOR_SIZE 16u
 #define LMC__INLINE_VEC LMC__INLINE
 #define LMC__STATIC_VEC static
 #define LMC__LOOP_VEC static __attribute__((noinline))
-typedef uint8x16_t lmc__vector;
-#elif LMC__X86
+#define LMC__VECTORS_SORTED 4u /* at a time: see partition.h */
+typedef uint8x16_t lmc__vector, lmc__sorted;
+typedef uint64_t lmc__vector_bits; /* a bit for each byte of those */
+#elif LMC__AVX2_TEXT
 #define LMC__VEC(name) lmc__##name##_avx2
 #define LMC__VECTOR_SIZE 32u
 #define LMC__INLINE_VEC LMC__INLINE_AVX2
 #define LMC__STATIC_VEC LMC__AVX2 static
 #define LMC__LOOP_VEC static __attribute__((noinline, aligned(64))) LMC__AVX2
+#define LMC__VECTORS_SORTED 1u
 typedef __m256i lmc__vector;
+typedef uint32_t lmc__vector_bits;
+typedef __m128i lmc__sorted;
 #endif
+#define LMC__VECTORS_OF_64 (64 / LMC__VECTOR_SIZE)

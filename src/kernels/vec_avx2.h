@@ -95,10 +95,10 @@ LMC__INLINE_AVX2 __m256i lmc__load_pair_avx2(const uint8_t *first, const uint8_t
         _mm_loadu_si128((const __m128i *)(const void *)second), 1);
 }
 
-#if LMC__X86
 /* r[i] = v. */
 LMC__INLINE_AVX2 __m256i lmc__splat_avx2(unsigned v) { return _mm256_set1_epi8((char)v); }
 
+#if LMC__X86
 /* r[i] = v[places[i]] in each half; 0 where a place has bit 7. */
 LMC__INLINE_AVX2 __m256i lmc__shuffle_avx2(__m256i v, __m256i places)
 {
@@ -147,36 +147,58 @@ LMC__INLINE_AVX2 uint32_t lmc__compare_avx2(__m256i v, __m256i s)
 }
 #endif
 
-/* r[i] = bit i of m ? 255 : 0. m is in each 32-bit lane, so each half of the vector has all four of
- * its bytes, and the shuffle takes byte i / 8; then bit i % 8 alone is left, and compared. */
-LMC__INLINE_AVX2 __m256i lmc__spread_bits_avx2(uint32_t m)
+/* The bits of 64 elements, m, in each quarter; and 32 of them, r[i] = bit 32 j + i of m ? 255 : 0.
+ * The shuffle takes byte i / 8 of those; then bit i % 8 alone is left, and compared. */
+LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(uint64_t m)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
+    return _mm256_set1_epi64x((long long)m);
+}
+LMC__INLINE_AVX2 __m256i lmc__spread_avx2(__m256i bits, unsigned j)
+{
+    const __m256i byte =
+        _mm256_add_epi8(_mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2,
+                                         2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3),
+                        lmc__splat_avx2(4 * j));
     const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(
-        _mm256_and_si256(_mm256_shuffle_epi8(_mm256_set1_epi32((int)m), byte), bit), bit);
+    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
 }
 
-/* The 8 bytes at p, four times: all the bits of 64 elements in each half, for spread_low, of the
- * first 32 of them, and spread_high, of the others: as spread_bits. */
-LMC__INLINE_AVX2 __m256i lmc__load_bits_avx2(const uint8_t *p)
+/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0. */
+LMC__INLINE_AVX2 __m256i lmc__push_bit_avx2(__m256i v, __m256i one)
 {
-    return _mm256_broadcastq_epi64(_mm_loadl_epi64((const __m128i *)(const void *)p));
+    return _mm256_sub_epi8(_mm256_add_epi8(v, v), one);
 }
-LMC__INLINE_AVX2 __m256i lmc__spread_low_avx2(__m256i bits)
+
+/* r[i] = table[v[i]], of 2^depth <= 64 entries. A shuffle looks up one of 16 by the low 4 bits. For
+ * depths 5 and 6 there are two or four rows of 16, and all are looked up; bits 4 and 5 choose:
+ *
+ *     v            00 r r pppp                row r, place p
+ *     row_of       r                          v >> 4, less what a 16-bit shift brings in
+ *     out          row 0's, then, where row_of is 1, row 1's, and so on */
+typedef struct lmc__table64 {
+    __m256i val[4];
+} lmc__table64;
+LMC__INLINE_AVX2 lmc__table64 lmc__load64_avx2(const uint8_t *p)
 {
-    const __m256i byte = _mm256_setr_epi8(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2,
-                                          2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+    lmc__table64 table;
+    unsigned t;
+    for (t = 0; t < 4; t++) table.val[t] = lmc__load_row_avx2(p + 16 * t);
+    return table;
 }
-LMC__INLINE_AVX2 __m256i lmc__spread_high_avx2(__m256i bits)
+LMC__INLINE_AVX2 __m256i lmc__look_up_avx2(const lmc__table64 *table, __m256i v, unsigned depth)
 {
-    const __m256i byte = _mm256_setr_epi8(4, 4, 4, 4, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5, 6, 6, 6,
-                                          6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7);
-    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
-    return _mm256_cmpeq_epi8(_mm256_and_si256(_mm256_shuffle_epi8(bits, byte), bit), bit);
+    __m256i out = _mm256_shuffle_epi8(table->val[0], v); /* bit 7 of v is clear */
+    unsigned t;
+    if (depth > 4) {
+        const __m256i row_of = _mm256_and_si256(_mm256_srli_epi16(v, 4), _mm256_set1_epi8(3));
+        LMC__UNROLL for (t = 1; t < 4; t++)
+        {
+            if (depth == 5 && t == 2) break;
+            out = lmc__blend_avx2(_mm256_cmpeq_epi8(row_of, lmc__splat_avx2(t)),
+                                  _mm256_shuffle_epi8(table->val[t], v), out);
+        }
+    }
+    return out;
 }
 
 /* r[i] = the sum of v[j], ..., v[i], modulo 256, from j = 0 or, in the upper half, 16 on. Three
@@ -207,11 +229,57 @@ LMC__INLINE_AVX2 __m256i lmc__sum_up_avx2(__m256i v)
 }
 
 #ifndef LMC_NO_ENCODER
+/* r[i] = v[i] - w[i]. */
+LMC__INLINE_AVX2 __m256i lmc__subtract_avx2(__m256i v, __m256i w) { return _mm256_sub_epi8(v, w); }
+
+/* Bit 7 of r[i] = bit `bit` of v[i]: shifted there, in lanes of 16 bits; what comes from a
+ * neighbour lies below. For SIMDe, a count that is an operand must be a literal. */
+LMC__INLINE_AVX2 __m256i lmc__test_avx2(__m256i v, unsigned bit)
+{
+#if LMC__X86
+    return _mm256_slli_epi16(v, (int)(7 - bit));
+#else
+    return _mm256_sll_epi16(v, _mm_cvtsi32_si128((int)(7 - bit)));
+#endif
+}
+
+/* Bit i of the result: bit 7 of byte i of two vectors. */
+LMC__INLINE_AVX2 uint64_t lmc__to_bits_avx2(const __m256i one[2])
+{
+    return (uint32_t)_mm256_movemask_epi8(one[0]) | (uint64_t)(uint32_t)_mm256_movemask_epi8(one[1])
+                                                        << 32;
+}
+
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one bits to
  * the high half, in order. (pext is microcoded on Zen 1 and 2.) */
 LMC__INLINE_AVX2 __m128i lmc__load_sort_places_avx2(unsigned m)
 {
     return _mm_loadu_si128((const __m128i *)(const void *)lmc__sort_places[m]);
+}
+
+/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
+ * first, where the table's places, 0 .. 7, find them. */
+LMC__INLINE_AVX2 __m128i lmc__sort8_avx2(__m256i v, unsigned j, unsigned m)
+{
+    const __m128i half = j < 2 ? _mm256_castsi256_si128(v) : _mm256_extracti128_si256(v, 1);
+    return _mm_shuffle_epi8(j & 1 ? _mm_unpackhi_epi64(half, half) : half,
+                            lmc__load_sort_places_avx2(m));
+}
+
+/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m). */
+LMC__INLINE_AVX2 uint32_t lmc__begin_ones_avx2(uint32_t m) { return m; }
+LMC__INLINE_AVX2 size_t lmc__ones_before_avx2(uint32_t sums, unsigned j)
+{
+    return (size_t)_mm_popcnt_u64(sums & (((uint64_t)1 << 8 * j) - 1));
+}
+
+LMC__INLINE_AVX2 void lmc__store_low_avx2(uint8_t *p, __m128i x)
+{
+    _mm_storel_epi64((__m128i *)(void *)p, x);
+}
+LMC__INLINE_AVX2 void lmc__store_high_avx2(uint8_t *p, __m128i x)
+{
+    _mm_storeh_pd((double *)(void *)p, _mm_castsi128_pd(x));
 }
 #endif
 #endif

@@ -122,43 +122,55 @@ LMC__INLINE uint8x8_t lmc__collect_neon(uint8x16_t a, uint8x16_t b, uint8x16_t c
     return vget_low_u8(vpaddq_u8(all, all));
 }
 
-/* And back, for 16 of the 64 bits: r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of byte 2 j,
- * then of byte 2 j + 1, are tested for the bit of their place. */
-LMC__INLINE uint8x16_t lmc__spread_neon(uint8x8_t m, unsigned j)
+/* The bits of 64 elements, m; and 16 of them, r[i] = bit 16 j + i of m ? 255 : 0. Eight copies of
+ * byte 2 j, then of byte 2 j + 1, are tested for the bit of their place. */
+LMC__INLINE uint8x16_t lmc__load_bits_neon(uint64_t m)
+{
+    return vreinterpretq_u8_u64(vdupq_n_u64(m));
+}
+LMC__INLINE uint8x16_t lmc__spread_neon(uint8x16_t bits, unsigned j)
 {
     const uint8x16_t weight = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201u));
     const uint8x16_t byte = vreinterpretq_u8_u64(
         vcombine_u64(vdup_n_u64(2 * j * LMC__ONES8), vdup_n_u64((2 * j + 1) * LMC__ONES8)));
-    return vtstq_u8(vqtbl1q_u8(vcombine_u8(m, m), byte), weight);
+    return vtstq_u8(vqtbl1q_u8(bits, byte), weight);
 }
 
-/* The next 64 bits of a mask of n more bits; those behind its end are 0. */
-LMC__INLINE uint8x8_t lmc__load_mask_neon(const uint8_t *mask, size_t n)
+/* r[i] = 2 v[i] + 1 where one[i] is 255, 2 v[i] where it is 0: shifts v to the left and inserts it
+ * above the lowest bit. */
+LMC__INLINE uint8x16_t lmc__push_bit_neon(uint8x16_t v, uint8x16_t one)
 {
-    uint8_t bits[8];
-    if (n >= 64) return vld1_u8(mask);
-    memset(bits, 0, sizeof bits);
-    memcpy(bits, mask, (n + 7) / 8);
-    return vld1_u8(bits);
+    return vsliq_n_u8(one, v, 1);
 }
 
-/* The next 64 bits of a mask of n more bits; nothing is written behind its last byte, for a mask is
- * no list. Bits behind n must be zero: lmc__first_bits_neon. */
-LMC__INLINE void lmc__store_mask_neon(uint8_t *mask, uint8x8_t m, size_t n)
+/* r[i] = table[v[i]], of 64 entries. `depth`: of those that count, as many as it has bits. */
+typedef uint8x16x4_t lmc__table64;
+LMC__INLINE uint8x16_t lmc__look_up_neon(const lmc__table64 *table, uint8x16_t v, unsigned depth)
 {
-    uint8_t bits[8];
-    if (n >= 64) {
-        vst1_u8(mask, m);
-    } else {
-        vst1_u8(bits, m);
-        memcpy(mask, bits, (n + 7) / 8);
-    }
+    (void)depth;
+    return vqtbl4q_u8(*table, v);
 }
 
-/* The first n bits of m, zeros above them. */
-LMC__INLINE uint8x8_t lmc__first_bits_neon(uint8x8_t m, size_t n)
+#ifndef LMC_NO_ENCODER
+/* r[i] = v[i] >= from[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__not_below_neon(uint8x16_t v, uint8x16_t from)
 {
-    return n >= 64 ? m : vand_u8(m, vcreate_u8(((uint64_t)1 << n) - 1));
+    return vcgeq_u8(v, from);
+}
+
+/* r[i] = v[i] - w[i]. */
+LMC__INLINE uint8x16_t lmc__subtract_neon(uint8x16_t v, uint8x16_t w) { return vsubq_u8(v, w); }
+
+/* r[i] = bit `bit` of v[i] ? 255 : 0. */
+LMC__INLINE uint8x16_t lmc__test_neon(uint8x16_t v, unsigned bit)
+{
+    return vtstq_u8(v, vdupq_n_u8((uint8_t)(1u << bit)));
+}
+
+/* Bit i of the result: whether byte i of four vectors is set. */
+LMC__INLINE uint64_t lmc__to_bits_neon(const uint8x16_t one[4])
+{
+    return vget_lane_u64(vreinterpret_u64_u8(lmc__collect_neon(one[0], one[1], one[2], one[3])), 0);
 }
 
 /* A shuffle that moves the bytes of the zero bits of m to the low half and those of its one
@@ -167,4 +179,26 @@ LMC__INLINE uint8x16_t lmc__load_sort_places_neon(unsigned m)
 {
     return vreinterpretq_u8_u64(vld1q_u64(lmc__sort_places[m]));
 }
+
+/* Bytes [8 j, 8 j + 8) of v, sorted so; the halves are stored apart. They come to the lower half
+ * first, where the table's places, 0 .. 7, find them. */
+LMC__INLINE uint8x16_t lmc__sort8_neon(uint8x16_t v, unsigned j, unsigned m)
+{
+    return vqtbl1q_u8(j ? vextq_u8(v, v, 8) : v, lmc__load_sort_places_neon(m));
+}
+
+/* The ones of bytes 0 .. j - 1 of m, where sums = begin_ones(m): by one multiplication, of vcnt's
+ * numbers for each byte, for all j. None is above 64, so no byte overflows. */
+LMC__INLINE uint64_t lmc__begin_ones_neon(uint64_t m)
+{
+    return vget_lane_u64(vreinterpret_u64_u8(vcnt_u8(vcreate_u8(m))), 0) * LMC__ONES8;
+}
+LMC__INLINE size_t lmc__ones_before_neon(uint64_t sums, unsigned j)
+{
+    return j ? (size_t)(sums >> (8 * j - 8) & 255) : 0;
+}
+
+LMC__INLINE void lmc__store_low_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_low_u8(x)); }
+LMC__INLINE void lmc__store_high_neon(uint8_t *p, uint8x16_t x) { vst1_u8(p, vget_high_u8(x)); }
+#endif
 #endif

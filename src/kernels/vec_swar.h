@@ -227,4 +227,21 @@ LMC__INLINE uint64_t lmc__load_mask(const uint8_t *mask, size_t i, size_t n)
     memcpy(bits, mask + i / 8, (n - i + 7) / 8);
     return lmc__load64(bits);
 }
+
+#ifndef LMC_NO_ENCODER
+/* And back, for the next n bits of a mask: those of m, of which zeros replace what is above n.
+ * Writes no byte behind the last one. Returns the bits that count. */
+LMC__INLINE uint64_t lmc__store_mask(uint8_t *mask, uint64_t m, size_t n)
+{
+    uint8_t bits[8];
+    if (n >= 64) {
+        lmc__store64(mask, m);
+        return m;
+    }
+    m &= ((uint64_t)1 << n) - 1;
+    lmc__store64(bits, m);
+    memcpy(mask, bits, (n + 7) / 8);
+    return m;
+}
+#endif
 #endif
