@@ -12873,7 +12873,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; and how many in each octave, from
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; how many in each octave from
      * 2^-256 on. */
     int64_t largest = INT64_MIN / 2;
     uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
@@ -12967,8 +12967,8 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 /* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
  *
  * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
- * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e -
- * 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
+ * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e
+ * - 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
  * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
  * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
  * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
@@ -13059,8 +13059,8 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
  * of them. So are zeros, which are restored as zeros.
  *
  * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
- * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits. That
- * makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
+ * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits.
+ * That makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
  *
  * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
  * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and
@@ -13117,8 +13117,8 @@ static lmc__q32 lmc__get_error(const lmc__losses *losses, enum lmc_measure measu
  * 20th of one. */
 #define LMC__SCALE_BITS 12u
 
-/* What is asked by bits is less by 11/32: for headers, for codes that are whole bits, and for what is
- * no matrix; and as a table of 2^bits codes, coded, would take, if it lost as little as can be. */
+/* What is asked by bits is less by 11/32: for headers, and codes that are whole bits; and as tables
+ * of 2^bits values took when coded. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* How the sample's symbols are coded: the grid is to begin and end where the sample does, and as

@@ -44,8 +44,8 @@ static lmc__q32 lmc__get_bound(const lmc_quantizer_options *options)
 /* How an error and the step of a logarithmic grid depend on each other: both are in proportion.
  *
  * RELATIVE is a hard bound. An element's bits are at most half a step, d numbers, from those of its
- * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e -
- * 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
+ * point, and a step is at most 2^24. If both lie in one octave, [2^e, 2^(e + 1)), a number is 2^(e
+ * - 23), so the change over the element is at most d / 2^23. If the point lies beyond 2^(e + 1), a
  * numbers above the element, the d - a numbers after it weigh double: the change is 2^(e - 23) (2 d
  * - a), and the element 2^(e - 23) (2^24 - a). Their ratio is at most d / 2^23, too, as d <= 2^23.
  * The limits of spec/quantised.md only move points towards elements, and BF16 have steps of whole
@@ -136,8 +136,8 @@ static lmc__losses lmc__begin_losses(const lmc_quantizer *q)
  * of them. So are zeros, which are restored as zeros.
  *
  * An update is counted in its scale, which is the divisor of the update within 6 %: in 2^20ths of
- * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits. That
- * makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
+ * the scale's power of two, then over twice its mantissa of 8 bits, by a reciprocal of 24 bits.
+ * That makes 2^12ths of it: with 2^15 scales at most, 27 bits, so the squares of a strip fit in 64.
  *
  * Units are powers of two, so only the conversions to whole numbers round, towards zero. The
  * difference of the floats is exact in a double: if w is not zero, v is at least half a scale, and

@@ -25,8 +25,8 @@
  * 20th of one. */
 #define LMC__SCALE_BITS 12u
 
-/* What is asked by bits is less by 11/32: for headers, for codes that are whole bits, and for what is
- * no matrix; and as a table of 2^bits codes, coded, would take, if it lost as little as can be. */
+/* What is asked by bits is less by 11/32: for headers, and codes that are whole bits; and as tables
+ * of 2^bits values took when coded. */
 #define LMC__SPARE_BITS ((11u << 16) / 32)
 
 /* How the sample's symbols are coded: the grid is to begin and end where the sample does, and as

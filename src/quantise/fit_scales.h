@@ -113,7 +113,7 @@ static enum lmc_status lmc__fit_bias(lmc__fit *f)
     lmc_quantizer *const q = f->q;
     lmc__grid *const grid = &q->params.grid;
     const uint64_t stride = lmc__get_stride(q, LMC__LARGE_SAMPLE);
-    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; and how many in each octave, from
+    /* Updates, as ratios: differences of bits, from -2^31 to 2^31; how many in each octave from
      * 2^-256 on. */
     int64_t largest = INT64_MIN / 2;
     uint32_t octaves[512] = {0}, octave = 512, above = 0, total = 0;
