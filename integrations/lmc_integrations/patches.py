@@ -90,10 +90,17 @@ def verl_flushes(
 
 def _join(changes: Iterable[tuple[str, Any, Any]], device: Any) -> Iterator[tuple[str, torch.Tensor, torch.Tensor]]:
     """All parts of a tensor at once."""
-    name, parts = "", []
-    for new, *part in (*changes, ("", None)):
+    name = ""
+    parts: list[tuple[torch.Tensor, torch.Tensor]] = []
+
+    def join() -> tuple[str, torch.Tensor, torch.Tensor]:
+        return name, torch.cat([x[0] for x in parts]).to(device), torch.cat([x[1] for x in parts]).to(device)
+
+    for new, indices, values in changes:
         if parts and new != name:
-            yield name, *(torch.cat(x).to(device) for x in zip(*parts))
-            parts = []
+            yield join()
+            parts.clear()
         name = new
-        parts.append(part)
+        parts.append((indices, values))
+    if parts:
+        yield join()
