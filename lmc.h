@@ -18705,8 +18705,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
-    if (entries->size > LMC__MAX_BODY_SIZE ||
-        entries->size + LMC__SECTION_HEADER_SIZE > w->index.limit)
+    if ((uint64_t)entries->size > LMC__MAX_BODY_SIZE ||
+        (uint64_t)entries->size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
     memcpy(entries->data, w->header, LMC__HEADER_SIZE);
     memcpy(entries->data + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);

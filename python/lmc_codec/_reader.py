@@ -432,22 +432,25 @@ class Reader:
             (places, at_places), (values, at_values) = (_arrays.make(framework, "U8", (_CHANGES * 8,)) for _ in range(2))
         else:
             (places, at_places), (values, at_values) = ((x, _arrays.describe_out(x, "U8", x.nbytes)) for x in out)
-        now, before = (memoryview(_lmc.new_bytes(_COMPARED)) for _ in range(2))
+        new, before = (memoryview(_lmc.new_bytes(_COMPARED)) for _ in range(2))
         dtype_of = _arrays.torch_dtype if framework == "torch" else _arrays.numpy_dtype
 
         def take(x: TensorInfo, n: int, width: int, dtype: Any) -> tuple[str, Any, Any]:
-            part = places[: n * (8 if is_wide else 4)].view(dtype_of("I64" if is_wide else "I32")), values[: n * width].view(dtype)
-            return x.name, *(part if out is not None else (a.copy() if framework == "numpy" else a.clone() for a in part))
+            indices = places[: n * (8 if is_wide else 4)].view(dtype_of("I64" if is_wide else "I32"))
+            now = values[: n * width].view(dtype)
+            if out is None:
+                indices, now = (indices.copy(), now.copy()) if framework == "numpy" else (indices.clone(), now.clone())
+            return x.name, indices, now
 
         for x, width, dtype, number, base_offset in found:
             n, is_wide, what = 0, x.size // width > _INT32, self._what(x)
             self._expect(x.file_number, x.offset, x.size)
             for at in range(0, x.size, _COMPARED):
                 size, done = min(_COMPARED, x.size - at), 0
-                self._object.read(x.file_number, x.offset + at, now[:size], what)
+                self._object.read(x.file_number, x.offset + at, new[:size], what)
                 self._object.read_base(number, base_offset + at, before[:size], what)
                 while done < size:
-                    parts = now[done:size], before[done:size]
+                    parts = new[done:size], before[done:size]
                     n_compared, n = _lmc.add_changes(*parts, width, (at + done) // width, at_places, is_wide, at_values, n)
                     done += n_compared * width
                     if done < size:
