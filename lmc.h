@@ -18691,7 +18691,7 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
 {
     uint8_t trailer[LMC__TRAILER_SIZE];
     lmc__buffer *const entries = &w->index.entries;
-    uint64_t n_sections, index_at;
+    uint64_t n_sections, body_size, index_at;
     if (w->in_file || w->is_finished || w->listing.n_files == 0) return LMC_ERR_ARGUMENT;
     LMC__TRY(lmc__write_group(w));
     n_sections = (uint64_t)w->listing.n_streams + w->n_runs + w->n_sections +
@@ -18705,8 +18705,8 @@ LMC__COLD static enum lmc_status lmc__finish_writer(lmc_writer *w)
     LMC__TRY(lmc__write_body(w, "BLKS", &w->index.rows));
     index_at = w->offset;
     LMC__TRY(lmc__grow_index(&w->index, entries, w->carry.data, w->carry.size));
-    if ((uint64_t)entries->size > LMC__MAX_BODY_SIZE ||
-        (uint64_t)entries->size + LMC__SECTION_HEADER_SIZE > w->index.limit)
+    body_size = entries->size;
+    if (body_size > LMC__MAX_BODY_SIZE || body_size + LMC__SECTION_HEADER_SIZE > w->index.limit)
         return LMC_ERR_LIMIT;
     memcpy(entries->data, w->header, LMC__HEADER_SIZE);
     memcpy(entries->data + LMC__INDEX_FINGERPRINT_AT, w->fingerprint, LMC_FINGERPRINT_SIZE);
