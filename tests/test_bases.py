@@ -182,6 +182,20 @@ class Messages(Case):
             p = self.refuses(None, *args, "--base", "b.safetensors", code=1, says="is not compressed, so it has no base: leave out --base")
             self.assertEqual(p.stdout, b"")
 
+    def test_many_files_each_with_its_base(self):
+        """What one request may cost is counted for each run anew: from the 86th file on, whole files were stored."""
+        for name in ("old", "new"):
+            os.mkdir(self.path(name))
+            for i in range(100):
+                data = bytearray(bf16(65536, i))
+                if name == "new":
+                    data[i] ^= 1
+                self.write("%s/%d" % (name, i), bytes(data))
+        self.lmc("-q", "--base", "old", "new", "-o", "new.lmc")
+        self.assertLess(os.path.getsize(self.path("new.lmc")), 100 * 400)
+        self.lmc("-q", "-d", "--base", "old", "new.lmc", "-o", "again")
+        self.assertEqual(self.read("again/99"), self.read("new/99"))
+
     def test_share_of_the_base_in_bytes(self):
         """-v counted blocks, which say nothing: an element of a tensor is a byte or eight."""
         old, new = bf16(40000), f32(60000, 2)

@@ -626,6 +626,7 @@ LMC__COLD static enum lmc_status lmc__plan_segments(lmc_writer *w)
     const uint64_t end = w->position + w->run.size;
     uint64_t at, stop;
     size_t i = w->next;
+    w->reach.request = UINT64_MAX; /* blocks are counted from 0 in each run */
     for (at = w->position; at < end; at = stop) {
         const lmc__unit u = lmc__unit_at(w, at, &i);
         const lmc_tensor *const t = u.tensor;
